@@ -1,0 +1,584 @@
+"""Assumed-density filtering: update by Bayes' rule, project onto the family, once a row."""
+
+import contextlib
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.dynamics import Dynamics, Places, Static
+from adfpp.explain import Explanation, explanation
+from adfpp.families import Belief, Family, family_named
+from adfpp.kernel import Moving, RowInfo, Status, fold_rows
+from adfpp.model import Layout, ModelError, Program, bind, check_rows, is_array, read
+from adfpp.posterior import Posterior
+from adfpp.prior import Block
+from adfpp.tilt import Moments, moments_named
+
+ADFInfo = RowInfo
+
+
+class ADFState(NamedTuple):
+    """What an online learner keeps: a pytree of arrays, whatever the length of the stream.
+
+    Attributes:
+        belief: The approximate posterior of the flat unconstrained θ.
+        rows: ``()`` rows absorbed so far.
+        clock: ``()`` time since the belief was last moved (always 0 without dynamics).
+        setup: What the dynamics keeps.
+        rng_key: Key for moment rules that draw.
+    """
+
+    belief: Belief
+    rows: jax.Array
+    clock: jax.Array
+    setup: Any
+    rng_key: jax.Array
+
+
+class ADFTotals(NamedTuple):
+    """The info of a run reduced to totals.
+
+    Attributes:
+        log_z: Sum of the log predictive densities: the log evidence of the rows absorbed.
+        counts: Rows by ``Status`` code, ``(len(Status),)``.
+        error: The largest estimated error.
+    """
+
+    log_z: np.ndarray
+    counts: np.ndarray
+    error: np.ndarray
+
+
+class ADFResult(NamedTuple):
+    """What ``run`` gives back: the state reached and what became of the rows."""
+
+    state: ADFState
+    info: Any
+
+
+class RowRefused(ValueError):
+    """Raised with ``strict=True`` when a row was refused.
+
+    Attributes:
+        row: The first refused row, counted from the first row of the call.
+        status: Why.
+        result: The state and info reached, with the refused rows left out.
+    """
+
+    def __init__(self, row: int, status: Status, result: ADFResult) -> None:
+        """Names the row and the reason."""
+        super().__init__(f"row {row}: {status.name}, {status.advice}")
+        self.row, self.status, self.result = row, status, result
+
+
+class RowsRefused(UserWarning):
+    """Some rows of a run were refused or absorbed inaccurately."""
+
+
+class _Plan(NamedTuple):
+    """A program made ready for calls of one signature."""
+
+    program: Program
+    fold: Callable[..., Any]
+
+
+_RESERVED = {
+    "strict", "shuffle", "progress_bar", "info", "state", "prior", "chunk_size",
+}
+_OFTEN = 8  # calls with the same odd length after which its trimming is worth compiling
+_CHUNK_BYTES = 1 << 26
+
+
+class ADF:
+    """Online Bayesian inference by assumed-density filtering ("posterior as prior", one row at a time).
+
+    Example:
+        ::
+
+            adf = adfpp.ADF(model)
+            state = adf.init(jax.random.key(0), X, y=y)
+            state, info = adf.update(state, X[:100], y=y[:100])
+            adf.get_posterior(state).summary()
+
+    Args:
+        model: An ordinary NumPyro model, the callable that NUTS takes.
+        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space.
+        moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
+        dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it stays put
+            when None.
+        rows: Names of the arguments that carry rows; found from the model when None.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        family: str | Family = "full",
+        moments: str | Moments = "auto",
+        dynamics: Dynamics | None = None,
+        rows: Sequence[str] | None = None,
+    ) -> None:
+        """Checks the options; the model is read when data first shows its shapes."""
+        if not callable(model):
+            raise TypeError(f"model must be a callable with numpyro.sample statements; it is {model!r}.")
+        self.model = model
+        self.family = family_named(family)
+        self.moments = moments_named(moments)
+        self.dynamics = dynamics if dynamics is not None else Static()
+        self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
+        parameters = inspect.signature(model).parameters
+        clashes = sorted(_RESERVED & set(parameters))
+        if clashes:
+            raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
+        self._takes_dt = "dt" in parameters
+        self._plans: dict[Any, _Plan] = {}
+        self._orders: dict[Any, Any] = {}
+        self._latest: Program | None = None
+        self._unchecked: dict[int, list[np.ndarray]] = {}
+        self._priors: dict[str, Any] = {}
+        self._lengths: Counter[int] = Counter()
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """How the model is understood: sites, factors with their fields and moment rules, rows and constants.
+
+        Args:
+            *args: The model's arguments.
+            **kwargs: The model's keyword arguments.
+        """
+        kwargs.pop("prior", None)
+        kwargs = self._without_dt(kwargs)[0]
+        program, rows, shared = self._read(args, kwargs)
+        return explanation(program, self.family, self._project(program, rows, shared))
+
+    def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
+        """The state before any row. Shapes only are read from the data.
+
+        Args:
+            rng_key: Key, kept in the state for moment rules that draw.
+            *args: The model's arguments.
+            prior: A ``Posterior`` to start from instead of the model's prior (posterior as prior), of this model or another
+                with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
+            **kwargs: The model's keyword arguments.
+        """
+        kwargs = self._without_dt(kwargs)[0]
+        if isinstance(prior, Mapping):
+            self._replace_priors(prior)
+        elif prior is not None and not isinstance(prior, Posterior):
+            raise TypeError(f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}.")
+        program, rows, shared = self._read(args, kwargs)
+        self._check(program, rows, shared)
+        if isinstance(prior, Posterior):
+            belief = self._from_posterior(program, prior)
+        else:
+            belief = self.family.start(self._project(program, rows, shared), program.size, program.dtype)
+        places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
+        setup = self.dynamics.setup(self.family, places, belief)
+        return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key)
+
+    def _replace_priors(self, priors: Mapping[str, Any]) -> None:
+        if dict(priors) != self._priors:
+            self._priors = dict(priors)
+            self._plans.clear()
+
+    def _from_posterior(self, program: Program, prior: Posterior) -> Belief:
+        """The other posterior's belief in this program's order of sites and this family."""
+        theirs = {s.name: s for s in prior.sites}
+        order = []
+        for site in program.sites:
+            other = theirs.get(site.name)
+            if other is None or other.unconstrained_shape != site.unconstrained_shape:
+                shape = None if other is None else other.shape
+                raise ModelError(
+                    f"prior does not fit: site {site.name!r} has shape {site.shape} in this model and {shape} in the "
+                    "posterior. Both models need the same latent sites."
+                )
+            if type(other.transform) is not type(site.transform):
+                raise ModelError(f"prior does not fit: site {site.name!r} has another support in the posterior's model.")
+            order.append(np.arange(other.where.start, other.where.stop))
+        extra = set(theirs) - {s.name for s in program.sites}
+        if extra:
+            raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
+        places = np.concatenate(order)
+        back = np.argsort(places)
+        blocks = [
+            Block(back[where], mean, root, "given") for where, mean, root in prior.family.blocks(prior.belief)
+        ]
+        return self.family.start(blocks, program.size, program.dtype)
+
+    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> list[Block]:
+        return program.project_prior([a[:1] for a in rows], shared)
+
+    def _check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
+        """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
+        if any(isinstance(a, jax.core.Tracer) for a in (*rows, *shared)):
+            return
+        pending = self._unchecked.get(id(program))
+        if pending is None:
+            return
+        head = [np.asarray(a[:4]) for a in rows]
+        if pending:
+            head = [np.concatenate([p, h])[:4] for p, h in zip(pending, head, strict=True)]
+        if len(head[0]) >= 2 and check_rows(program, head, shared):
+            del self._unchecked[id(program)]
+        else:
+            self._unchecked[id(program)] = [h[:1] for h in head]
+
+    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Program, list[Any], list[Any]]:
+        """The program for a call, and the call's row and shared arrays."""
+        plan, rows, shared = self._planned(args, kwargs)
+        return plan.program, rows, shared
+
+    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Plan, list[Any], list[Any]]:
+        """Finds or makes the plan for a call's signature; the quick way is a flatten and a look-up."""
+        leaves, treedef = jax.tree.flatten((args, kwargs))
+        key = (treedef, *[(a.shape[1:], a.ndim, a.dtype) if hasattr(a, "dtype") else a for a in leaves])
+        try:
+            found = self._orders.get(key)
+        except TypeError:
+            raise TypeError(
+                "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python numbers, "
+                "strings or tuples."
+            ) from None
+        if found is None or found[0] not in self._plans:
+            found = self._orders[key] = self._learn(args, kwargs)
+        plan_key, row_at, shared_at = found
+        plan = self._plans[plan_key]
+        rows, shared = [leaves[i] for i in row_at], [leaves[i] for i in shared_at]
+        length = rows[0].shape[0]
+        if length == 0:
+            raise ModelError(f"No rows: argument {plan.program.layout.named('row')[0]!r} has length 0.")
+        for a in rows[1:]:
+            if a.shape[0] != length:
+                raise ModelError(
+                    f"The arguments that carry rows differ in length: {[r.shape[0] for r in rows]} for "
+                    f"{list(plan.program.layout.named('row'))}."
+                )
+        return plan, rows, shared
+
+    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, list[int], list[int]]:
+        """Reads a new signature: where its rows and shared arrays stand, and the plan they belong to."""
+        bound, leaves, names, treedef = bind(self.model, args, kwargs)
+        known = self._known_layout(names, leaves, treedef)
+        if known is None:
+            program = read(self.model, args, kwargs, self.rows, self.moments, self._priors)
+            plan_key = _plan_key(program.layout, leaves)
+            if plan_key not in self._plans:
+                self._plans[plan_key] = _Plan(program, jax.jit(partial(_fold, self.family, self.dynamics, program)))
+                self._unchecked[id(program)] = []
+            self._latest = self._plans[plan_key].program
+            layout = program.layout
+        else:
+            plan_key, layout = known
+        # the order of the call's own leaves among the bound ones
+        numbered = jax.tree.unflatten(jax.tree.structure((args, dict(kwargs))), range(len(jax.tree.leaves((args, kwargs)))))
+        _, order, _, _ = bind(self.model, numbered[0], numbered[1])
+        at = lambda kind: [i for i, k in zip(order, layout.kinds, strict=True) if k == kind]  # noqa: E731
+        return plan_key, at("row"), at("shared")
+
+    def _known_layout(self, names: list[str], leaves: list[Any], treedef: Any) -> tuple[Any, Layout] | None:
+        """The plan that takes these arguments, if rows of their kind have been read before."""
+        for key, plan in self._plans.items():
+            layout = plan.program.layout
+            if layout.treedef == treedef and _plan_key(layout, leaves) == key:
+                return key, layout
+        if self._plans and self._latest is not None:
+            self._explain_mismatch(self._latest, names, leaves)
+        return None
+
+    def _explain_mismatch(self, program: Program, names: list[str], leaves: list[Any]) -> None:
+        """Names the argument whose row shape is not what the model was read with."""
+        expected = dict(zip([n for n, k in zip(program.layout.names, program.layout.kinds, strict=True) if k == "row"], program.row_shapes, strict=True))
+        for name, leaf in zip(names, leaves, strict=True):
+            if name in expected and is_array(leaf) and leaf.shape[1:] != expected[name].shape and not self._reading:
+                raise ModelError(
+                    f"Argument {name!r} has rows of shape {leaf.shape[1:]}; the stream began with rows of shape "
+                    f"{expected[name].shape}."
+                )
+
+    _reading = False
+
+    # ------------------------------------------------------------------------------------------ folding
+
+    def update(
+        self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any
+    ) -> tuple[ADFState, ADFInfo]:
+        """Folds some rows in, in order.
+
+        It does not wait for the result (unless ``strict``), and can be used inside ``jax.jit``, ``vmap`` and ``scan``.
+
+        Args:
+            state: The state before.
+            *args: The model's arguments, any number of rows.
+            strict: Whether to raise ``RowRefused`` at the first row that was refused.
+            **kwargs: The model's keyword arguments; also ``dt``, ``(n,)`` time since the row before, for dynamics.
+
+        Returns:
+            ``(state, info)`` with ``info.log_z``, ``info.status`` and ``info.error`` of shape ``(n,)``.
+        """
+        gaps = None
+        if "dt" in kwargs:
+            kwargs, gaps = self._without_dt(kwargs)
+        plan, rows, shared = self._planned(args, kwargs)
+        if self._unchecked:
+            self._check(plan.program, rows, shared)
+        count = rows[0].shape[0]
+        state, info = self._fold(plan, state, rows, shared, gaps, count)
+        if strict:
+            _raise_first(info.status, ADFResult(state, info))
+        return state, info
+
+    def _without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The model's keyword arguments, and the time gaps."""
+        if "dt" not in kwargs:
+            return dict(kwargs), None
+        gaps = kwargs["dt"]
+        if not self._takes_dt:
+            kwargs = {k: v for k, v in kwargs.items() if k != "dt"}
+        return dict(kwargs), gaps
+
+    def _fold(
+        self, plan: _Plan, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: int
+    ) -> tuple[ADFState, ADFInfo]:
+        """Pads to a power of two, folds, trims."""
+        if gaps is not None:
+            gaps = _checked_gaps(gaps, count, state.clock.dtype)
+        length = 1 << (count - 1).bit_length()
+        if length == count or any(isinstance(a, jax.core.Tracer) for a in rows):
+            return plan.fold(state, rows, shared, gaps, count)
+        rows = [_padded(a, length) for a in rows]
+        state, info = plan.fold(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
+        self._lengths[count] += 1
+        if self._lengths[count] >= _OFTEN:
+            return state, _trim(info, count)
+        # compiling a slice for every length a stream may come in would cost more than waiting
+        return state, RowInfo(*(np.asarray(a)[:count] for a in info))
+
+    def run(
+        self,
+        rng_key: jax.Array,
+        *args: Any,
+        state: ADFState | None = None,
+        prior: Any = None,
+        shuffle: bool = False,
+        progress_bar: bool = True,
+        info: str | int = "all",
+        chunk_size: int | None = None,
+        strict: bool = False,
+        **kwargs: Any,
+    ) -> ADFResult:
+        """Folds a whole stream, chunk by chunk, with a progress bar.
+
+        Interrupted (Ctrl-C), it warns and gives back what was reached; ``state.rows`` says how far that is.
+
+        Args:
+            rng_key: Key, for ``init`` and for shuffling.
+            *args: The model's arguments: the whole stream. NumPy memory maps are read a chunk at a time.
+            state: Where to go on from; the prior when None.
+            prior: As in ``init``.
+            shuffle: Whether to fold the rows in random order. Do so for data sets that are not time series: one pass
+                over rows sorted by label or group is badly off.
+            progress_bar: Whether to show one.
+            info: "all" rows' info, every k-th row's (an integer k), or "totals".
+            chunk_size: Rows a chunk; by default a power of two that fits 64 MB.
+            strict: Whether to raise ``RowRefused`` at the first chunk with a refused row.
+            **kwargs: The model's keyword arguments; also ``dt``.
+
+        Returns:
+            ``ADFResult(state, info)``: info is ``ADFInfo`` of NumPy arrays in the order of the data ("all"), of every
+            k-th row folded, or ``ADFTotals``.
+        """
+        if info not in ("all", "totals") and not (isinstance(info, int) and info >= 1):
+            raise ValueError(f'info must be "all", "totals" or a whole number of rows; it is {info!r}.')
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1; it is {chunk_size}.")
+        kwargs, gaps = self._without_dt(kwargs)
+        init_key, shuffle_key = jax.random.split(rng_key)
+        if state is None:
+            state = self.init(init_key, *args, prior=prior, **kwargs)
+        elif prior is not None:
+            raise ValueError("Give either state (to go on) or prior (to begin), not both.")
+        plan, rows, shared = self._planned(args, kwargs)
+        self._check(plan.program, rows, shared)
+        total = rows[0].shape[0]
+        if gaps is not None:
+            gaps = _checked_gaps(gaps, total, state.clock.dtype)
+        order = np.asarray(jax.random.permutation(shuffle_key, total)) if shuffle else None
+        chunk = chunk_size or _chunk_size(rows, total)
+        log = _Log(info, total, order)
+        with _progress(total, progress_bar) as bar, contextlib.suppress(_Interrupted):
+            for start in range(0, total, chunk):
+                stop = min(start + chunk, total)
+                some = slice(start, stop) if order is None else order[start:stop]
+                taken = [a[some] for a in rows]
+                with _interruptible(start, total):
+                    new, now = self._fold(plan, state, taken, shared, None if gaps is None else gaps[some], stop - start)
+                    now = jax.device_get(now)
+                state = new
+                log.add(now, start)
+                if strict and now.status.max() >= Status.NOT_FINITE:
+                    row = int(np.argmax(now.status >= Status.NOT_FINITE))
+                    where = start + row if order is None else int(order[start + row])
+                    raise RowRefused(where, Status(int(now.status[row])), ADFResult(state, log.info(stop)))
+                bar(stop - start, log)
+        result = ADFResult(state, log.info(log.seen))
+        log.warn()
+        return result
+
+    def get_posterior(self, state: ADFState) -> Posterior:
+        """The posterior that a state holds."""
+        program = self._latest
+        if program is None:
+            raise ModelError("The model has not been read yet: call init or explain with data first.")
+        if state.belief.mean.shape[-1] != program.size:
+            raise ModelError(
+                f"The state holds {state.belief.mean.shape[-1]} numbers, the model {program.size}: it belongs to another."
+            )
+        return Posterior(program, self.family, state.belief)
+
+
+def _fold(
+    family: Family,
+    dynamics: Dynamics,
+    program: Program,
+    state: ADFState,
+    rows: list[Any],
+    shared: list[Any],
+    gaps: Any,
+    count: Any,
+) -> tuple[ADFState, ADFInfo]:
+    """One compiled call: the rows through the kernel."""
+    rows = [jnp.asarray(a) for a in rows]
+    moving = Moving(state.clock, state.rows > 0, state.setup)
+    belief, moving, info = fold_rows(
+        family, dynamics, program.factors, state.belief, moving, rows, shared, gaps, jnp.asarray(count)
+    )
+    there = jnp.arange(rows[0].shape[0]) < count
+    absorbed = jnp.sum(there & (info.status < Status.NOT_FINITE)).astype(state.rows.dtype)
+    return ADFState(belief, state.rows + absorbed, moving.clock, state.setup, state.rng_key), info
+
+
+@partial(jax.jit, static_argnums=1)
+def _trim(info: ADFInfo, count: int) -> ADFInfo:
+    return jax.tree.map(lambda a: a[:count], info)
+
+
+def _plan_key(layout: Layout, leaves: Sequence[Any]) -> Any:
+    """What a program depends on: the fixed values, and the shapes of rows and shared arrays."""
+    parts = []
+    for leaf, kind in zip(leaves, layout.kinds, strict=True):
+        if not is_array(leaf):
+            parts.append(("fixed", leaf))
+        else:
+            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+            parts.append((kind, leaf.shape[1:] if kind == "row" else leaf.shape, dtype))
+    return (layout.treedef, *parts)
+
+
+def _padded(a: Any, length: int) -> np.ndarray:
+    a = np.asarray(a)
+    out = np.zeros((length, *a.shape[1:]), a.dtype)
+    out[: len(a)] = a
+    return out
+
+
+def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
+    if isinstance(gaps, jax.core.Tracer):
+        return jnp.broadcast_to(gaps, (count,)).astype(dtype)
+    gaps = np.broadcast_to(np.asarray(gaps, dtype), (count,))
+    if not np.isfinite(gaps).all() or (gaps < 0).any():
+        raise ValueError("dt must be finite and not negative: the time since the row before.")
+    return gaps
+
+
+def _chunk_size(rows: Sequence[Any], total: int) -> int:
+    row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
+    largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))
+    return min(1 << (largest.bit_length() - 1), 1 << (total - 1).bit_length())
+
+
+def _raise_first(status: Any, result: ADFResult) -> None:
+    codes = np.asarray(status)
+    if (codes >= Status.NOT_FINITE).any():
+        row = int(np.argmax(codes >= Status.NOT_FINITE))
+        raise RowRefused(row, Status(int(codes[row])), result)
+
+
+# ---------------------------------------------------------------------------------------------- a run's log
+
+
+class _Log:
+    """What a run keeps of its rows' info: all of it, some of it, or totals."""
+
+    def __init__(self, keep: str | int, total: int, order: np.ndarray | None) -> None:
+        self.keep, self.total, self.order, self.seen = keep, total, order, 0
+        self.parts: list[RowInfo] = []
+        self.log_z, self.error = 0.0, 0.0
+        self.counts = np.zeros(len(Status), int)
+
+    def add(self, now: RowInfo, start: int) -> None:
+        self.seen = start + len(now.status)
+        self.log_z += float(np.sum(now.log_z, dtype=float))
+        self.error = max(self.error, float(np.max(now.error)))
+        self.counts += np.bincount(now.status, minlength=len(Status))
+        if self.keep == "all":
+            self.parts.append(now)
+        elif isinstance(self.keep, int):
+            self.parts.append(RowInfo(*(a[-start % self.keep :: self.keep] for a in now)))
+
+    def info(self, seen: int) -> Any:
+        if self.keep == "totals":
+            return ADFTotals(np.asarray(self.log_z), self.counts, np.asarray(self.error))
+        if not self.parts:
+            return RowInfo(np.zeros(0), np.zeros(0, np.int32), np.zeros(0))
+        joined = RowInfo(*(np.concatenate(p) for p in zip(*self.parts, strict=True)))
+        if self.keep == "all" and self.order is not None and seen == self.total:
+            back = np.argsort(self.order)
+            joined = RowInfo(*(a[back] for a in joined))
+        return joined
+
+    def warn(self) -> None:
+        """One warning a run, with counts and advice."""
+        bad = [(s, int(self.counts[s])) for s in Status if s != Status.OK and self.counts[s]]
+        if bad:
+            told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
+            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsRefused, stacklevel=3)
+
+
+class _Interrupted(Exception):
+    """Ctrl-C inside a run."""
+
+
+@contextlib.contextmanager
+def _interruptible(reached: int, total: int) -> Any:
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4)
+        raise _Interrupted from None
+
+
+@contextlib.contextmanager
+def _progress(total: int, show: bool) -> Any:
+    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing."""
+    if not show:
+        yield lambda rows, log: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="row", unit_scale=True) as bar:
+
+        def move(rows: int, log: _Log) -> None:
+            refused = int(log.counts[Status.NOT_FINITE :].sum())
+            note = f"log score {log.log_z / max(1, log.seen - refused):.3f}"
+            bar.set_postfix_str(note + (f", {refused} refused" if refused else ""), refresh=False)
+            bar.update(rows)
+
+        yield move

@@ -1,0 +1,93 @@
+"""How a model was understood, like a query plan."""
+
+from dataclasses import dataclass
+
+from adfpp.families import Family
+from adfpp.model import Program
+from adfpp.prior import Block
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """A latent site: its name, shape, transform, family, and how its prior was projected."""
+
+    name: str
+    shape: tuple[int, ...]
+    size: int
+    transform: str
+    family: str
+    prior: str
+
+
+@dataclass(frozen=True)
+class FactorPlan:
+    """A factor: its site, how many alike a row has, the size and make of its field, the moment rule and why."""
+
+    name: str
+    count: int
+    field_size: int
+    field: str
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a model was understood; prints as a plan.
+
+    Attributes:
+        sites: Latent sites.
+        factors: A row's factors.
+        rows: Arguments that carry rows.
+        constants: Arguments that every row shares.
+        family: The family's name.
+        size: Length of the flat θ.
+    """
+
+    sites: tuple[SitePlan, ...]
+    factors: tuple[FactorPlan, ...]
+    rows: tuple[str, ...]
+    constants: tuple[str, ...]
+    family: str
+    size: int
+
+    def __str__(self) -> str:
+        """The plan as text."""
+        lines = [f"{self.family} Gaussian over {self.size} unconstrained numbers"]
+        lines += ["", "latent sites"]
+        lines += _table(
+            ["site", "shape", "transform", "prior"],
+            [[s.name, str(s.shape), s.transform, s.prior] for s in self.sites],
+        )
+        lines += ["", "factors of a row"]
+        lines += _table(
+            ["site", "factors", "field", "made of", "moments"],
+            [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.factors],
+        )
+        lines += ["", f"rows:      {', '.join(self.rows)}", f"constants: {', '.join(self.constants) or 'none'}"]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _table(header: list[str], body: list[list[str]]) -> list[str]:
+    widths = [max(len(r[i]) for r in [header, *body]) for i in range(len(header))]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
+
+
+def explanation(program: Program, family: Family, blocks: list[Block]) -> Explanation:
+    """The plan of a program."""
+    sites = []
+    for site in program.sites:
+        how = next((b.how for b in blocks if site.where.start in b.where), "given") if site.size else "empty"
+        name = type(site.transform).__name__.removesuffix("Transform")
+        inner = site.transform
+        while hasattr(inner, "base_transform"):
+            inner = inner.base_transform
+            name = type(inner).__name__.removesuffix("Transform")
+        sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how))
+    factors = tuple(
+        FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why) for g in program.factors
+    )
+    fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
+    return Explanation(tuple(sites), factors, program.layout.named("row"), fixed, family.name, program.size)

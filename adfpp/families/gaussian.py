@@ -1,0 +1,334 @@
+"""Gaussian beliefs over the flat unconstrained θ: full, diagonal, spherical.
+
+A belief is a mean and a *root* of its covariance, C = S Sᵀ. In the coordinates whitened by the root, a factor with
+field ``h = A θ + b`` touches only the k directions ``F = A S``; with ``F = L Q`` (Q orthonormal rows) the tilted
+covariance of ``u`` is ``M = R Rᵀ`` in those directions and I elsewhere. So, whatever the family,
+
+    m += S Qᵀ d,        C' = S (I + Qᵀ (M - I) Q) Sᵀ,
+
+and the families differ only in how they hold the last bracket: the full one absorbs its root, ``S += S Qᵀ (R - I) Q``,
+the diagonal one its diagonal, the spherical one its trace. For k = 1 this is Opper's (7.1)-(7.2) and (9.4). A root can
+never become indefinite, at any precision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Belief(NamedTuple):
+    """A Gaussian over θ.
+
+    Attributes:
+        mean: ``(N,)``.
+        scale: A root of the covariance: ``(N, N)`` full, ``(N,)`` diagonal, ``()`` spherical.
+    """
+
+    mean: jax.Array
+    scale: jax.Array
+
+
+class Window(NamedTuple):
+    """A belief while a few rows are folded into it, slot by slot; a slot is one row of A.
+
+    Attributes:
+        belief: As it stands (row by row), or as it stood when the window was opened (blocked).
+        matrix: ``(T, N)``: the fields' A, or A S when blocked.
+        offset: ``(T,)``: the fields' b, or their means when blocked.
+        directions: ``(T, N)`` blocked only: Q of the slots absorbed so far.
+        weights: ``(T, T)`` blocked only: W with the root now S (I + Uᵀ W U), U the directions.
+        steps: ``(T,)`` blocked only: the mean now m + S Uᵀ y.
+    """
+
+    belief: Belief
+    matrix: jax.Array
+    offset: jax.Array
+    directions: Any = ()
+    weights: Any = ()
+    steps: Any = ()
+
+
+class Family(Protocol):
+    """What the kernel asks of a family."""
+
+    name: str
+
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+        """The belief that matches independent prior blocks."""
+        ...
+
+    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The belief as independent blocks (places, mean, root)."""
+        ...
+
+    def rows_per_window(self, size: int, slots: int) -> int:
+        """How many rows are worth folding behind one window."""
+        ...
+
+    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+        """Opens a window on the fields of some rows, ``matrix (T, N)``, ``offset (T,)``."""
+        ...
+
+    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+        """Cavity of the field at slots [slot, slot + size): mean ``(k,)`` and F = A S ``(k, N)``."""
+        ...
+
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        """Absorbs tilted moments: directions ``q (k, N)``, ``shift (k,)``, ``root (k, k)``."""
+        ...
+
+    def close(self, window: Window) -> Belief:
+        """The belief with everything in the window absorbed."""
+        ...
+
+    def spread(self, belief: Belief, size: int) -> jax.Array:
+        """Marginal sds ``(N,)``."""
+        ...
+
+    def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
+        """Covariance times factor², plus noise noiseᵀ (the noise in the family's own shape of root)."""
+        ...
+
+    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+        """A noise root ``(N,)`` or ``(N, N)``, projected to the family's shape of root."""
+        ...
+
+
+def _slots(array: jax.Array, slot: Any, size: int) -> jax.Array:
+    if array.shape[0] == size:
+        return array
+    return jax.lax.dynamic_slice_in_dim(array, slot, size)
+
+
+def _mean_of(blocks: Sequence[Any], size: int) -> np.ndarray:
+    mean = np.zeros(size)
+    for block in blocks:
+        mean[block.where] = block.mean
+    return mean
+
+
+def _variances_of(blocks: Sequence[Any], size: int) -> np.ndarray:
+    variances = np.zeros(size)
+    for block in blocks:
+        variances[block.where] = block.root**2 if block.root.ndim == 1 else (block.root**2).sum(1)
+    return variances
+
+
+def _row_by_row(belief: Belief, matrix: jax.Array, offset: jax.Array) -> Window:
+    return Window(belief, matrix, offset)
+
+
+def _bracket(q: jax.Array, root: jax.Array) -> jax.Array:
+    """Diagonal of I + Qᵀ (M - I) Q, ``(N,)``."""
+    if root.shape[0] == 1:
+        return 1.0 + (root[0, 0] ** 2 - 1.0) * q[0] * q[0]
+    excess = root @ root.T - jnp.eye(root.shape[0], dtype=root.dtype)
+    return 1.0 + jnp.sum(q * (excess @ q), 0)
+
+
+@dataclass(frozen=True)
+class Full:
+    """All means, variances and correlations: N(N+1)/2 + N numbers, rank-k updates of a square root."""
+
+    name: str = "full"
+
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+        """Puts the blocks on the diagonal."""
+        scale = np.zeros((size, size))
+        for block in blocks:
+            root = np.diag(block.root) if block.root.ndim == 1 else block.root
+            scale[np.ix_(block.where, block.where)] = root
+        # + 0: no negative zeros, which adding nothing would turn round
+        return Belief(jnp.asarray(_mean_of(blocks, size) + 0.0, dtype), jnp.asarray(scale + 0.0, dtype))
+
+    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """One block."""
+        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
+
+    def rows_per_window(self, size: int, slots: int) -> int:
+        """Row by row while the root fits the fastest cache; then blocks, whose cost is two matrix products."""
+        if size < 96:
+            return 1
+        wanted = 16 if size < 400 else 32
+        return max(1, 1 << int(np.log2(max(1, wanted // max(1, slots)))))
+
+    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+        """Blocked: one product F = A S for all rows, and an empty transformation."""
+        if not blocked:
+            return _row_by_row(belief, matrix, offset)
+        slots = matrix.shape[0]
+        zero = jnp.zeros_like(matrix)
+        weights = jnp.zeros((slots, slots), matrix.dtype)
+        means = matrix @ belief.mean + offset
+        return Window(belief, matrix @ belief.scale, means, zero, weights, jnp.zeros(slots, matrix.dtype))
+
+    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+        """Blocked: the window's F, moved by what the earlier slots did to the root and the mean."""
+        rows, offset = _slots(window.matrix, slot, size), _slots(window.offset, slot, size)
+        if isinstance(window.directions, tuple):
+            return rows @ window.belief.mean + offset, rows @ window.belief.scale
+        overlap = rows @ window.directions.T
+        return offset + overlap @ window.steps, rows + (overlap @ window.weights) @ window.directions
+
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        """S ← S (I + Qᵀ (R - I) Q), m ← m + S Qᵀ d."""
+        excess = root - jnp.eye(root.shape[0], dtype=root.dtype)
+        if isinstance(window.directions, tuple):
+            mean, scale = window.belief
+            image = scale @ q.T
+            if q.shape[0] == 1:
+                moved = Belief(mean + image[:, 0] * shift[0], scale + (excess[0, 0] * image) * q)
+            else:
+                moved = Belief(mean + image @ shift, scale + (image @ excess) @ q)
+            return window._replace(belief=moved)
+        slots, size = window.directions.shape[0], q.shape[0]
+        unit = (jnp.arange(slots)[:, None] == slot + jnp.arange(size)[None, :]).astype(q.dtype)
+        image = unit + window.weights @ (window.directions @ q.T)
+        return window._replace(
+            directions=jax.lax.dynamic_update_slice_in_dim(window.directions, q, slot, 0),
+            weights=jax.lax.dynamic_update_slice_in_dim(window.weights, image @ excess, slot, 1),
+            steps=window.steps + image @ shift,
+        )
+
+    def close(self, window: Window) -> Belief:
+        """Blocked: one product S Uᵀ and one rank-T update."""
+        if isinstance(window.directions, tuple):
+            return window.belief
+        mean, scale = window.belief
+        image = scale @ window.directions.T
+        return Belief(mean + image @ window.steps, scale + (image @ window.weights) @ window.directions)
+
+    def spread(self, belief: Belief, size: int) -> jax.Array:
+        """Row norms of the root."""
+        return jnp.sqrt(jnp.sum(belief.scale**2, -1))
+
+    def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
+        """A triangular root of the stacked roots, by QR: proper at any precision."""
+        stacked = jnp.concatenate([factor * belief.scale.T, noise.T])
+        return belief._replace(scale=jnp.linalg.qr(stacked, mode="r").T)
+
+    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+        """As it is; independent noise on the diagonal."""
+        return np.asarray(np.diag(root) if root.ndim == 1 else root, dtype)
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Means and variances, correlations dropped after each row: 2N numbers, O(N) a row."""
+
+    name: str = "diagonal"
+
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+        """Marginal variances of the blocks."""
+        sd = np.sqrt(_variances_of(blocks, size))
+        return Belief(jnp.asarray(_mean_of(blocks, size) + 0.0, dtype), jnp.asarray(sd, dtype))
+
+    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """One block of independent elements."""
+        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
+
+    def rows_per_window(self, size: int, slots: int) -> int:
+        """Row by row: the projection comes between rows."""
+        return 1
+
+    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+        """Row by row."""
+        return _row_by_row(belief, matrix, offset)
+
+    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+        """F = A diag(sd)."""
+        rows = _slots(window.matrix, slot, size)
+        return rows @ window.belief.mean + _slots(window.offset, slot, size), rows * window.belief.scale
+
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        """Keeps the diagonal of the new covariance."""
+        mean, scale = window.belief
+        return window._replace(belief=Belief(mean + scale * (shift @ q), scale * jnp.sqrt(_bracket(q, root))))
+
+    def close(self, window: Window) -> Belief:
+        """Nothing is pending."""
+        return window.belief
+
+    def spread(self, belief: Belief, size: int) -> jax.Array:
+        """The sds themselves."""
+        return belief.scale
+
+    def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
+        """Elementwise."""
+        return belief._replace(scale=jnp.sqrt((factor * belief.scale) ** 2 + noise**2))
+
+    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+        """Marginal sds of the noise."""
+        return np.asarray(root if root.ndim == 1 else np.sqrt((root**2).sum(1)), dtype)
+
+
+@dataclass(frozen=True)
+class Spherical:
+    """Means and one common variance: N + 1 numbers (Opper's (9.4), the scalar BOnA)."""
+
+    name: str = "spherical"
+
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+        """The mean of the marginal variances."""
+        sd = np.sqrt(_variances_of(blocks, size).mean())
+        return Belief(jnp.asarray(_mean_of(blocks, size) + 0.0, dtype), jnp.asarray(sd, dtype))
+
+    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """One block of independent elements."""
+        n = len(belief.mean)
+        return [(np.arange(n), np.asarray(belief.mean, float), np.full(n, float(belief.scale)))]
+
+    def rows_per_window(self, size: int, slots: int) -> int:
+        """Row by row: the projection comes between rows."""
+        return 1
+
+    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+        """Row by row."""
+        return _row_by_row(belief, matrix, offset)
+
+    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+        """F = sd A."""
+        rows = _slots(window.matrix, slot, size)
+        return rows @ window.belief.mean + _slots(window.offset, slot, size), rows * window.belief.scale
+
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        """Keeps the mean of the diagonal: c ← c (1 + tr(Qᵀ (M - I) Q) / N)."""
+        mean, scale = window.belief
+        return window._replace(
+            belief=Belief(mean + scale * (shift @ q), scale * jnp.sqrt(jnp.mean(_bracket(q, root))))
+        )
+
+    def close(self, window: Window) -> Belief:
+        """Nothing is pending."""
+        return window.belief
+
+    def spread(self, belief: Belief, size: int) -> jax.Array:
+        """The common sd."""
+        return jnp.broadcast_to(belief.scale, (size,))
+
+    def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
+        """One number."""
+        return belief._replace(scale=jnp.sqrt((factor * belief.scale) ** 2 + noise**2))
+
+    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+        """The root mean square of the marginal sds."""
+        variances = root**2 if root.ndim == 1 else (root**2).sum(1)
+        return np.asarray(np.sqrt(variances.mean()), dtype)
+
+
+_NAMED = {"full": Full(), "diagonal": Diagonal(), "spherical": Spherical()}
+
+
+def family_named(family: str | Family) -> Family:
+    """The family with this name; a family is passed through."""
+    if not isinstance(family, str):
+        if isinstance(family, Full | Diagonal | Spherical):
+            return family
+        raise ValueError(f"family={family!r} is not supported; use one of {sorted(_NAMED)}.")
+    if family not in _NAMED:
+        raise ValueError(f"family={family!r} is not known; use one of {sorted(_NAMED)}.")
+    return _NAMED[family]

@@ -1,0 +1,473 @@
+"""The field: the few affine functions of θ through which a row's log-density depends on it.
+
+A row's log-density is traced to a jaxpr. Every value in it is constant, affine or nonlinear in θ; the smallest vertex
+cut of affine values between θ and the output, weighted by the number of scalars that the output needs of each, is the
+field. What lies before the cut is linear algebra, what lies behind it is a function of a few numbers.
+
+Knows JAX, not NumPyro.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+
+Env = dict[Any, Any]
+
+
+class Degree(IntEnum):
+    """How a value depends on θ."""
+
+    CONSTANT = 0
+    AFFINE = 1
+    NONLINEAR = 2
+
+
+# ------------------------------------------------------------------------------------------------- tracing
+
+
+class Trace(NamedTuple):
+    """A flat, pruned jaxpr of ``f(theta, *inputs)`` with every value's degree in θ."""
+
+    equations: tuple[Any, ...]
+    constants: Env
+    theta: Any
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    degrees: dict[Any, Degree]
+    producers: dict[Any, int]
+
+
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
+_CALLS |= {"remat": "jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr"}
+_DERIVATIVE_CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_DERIVATIVE_CALLS |= {"custom_vjp_call_jaxpr": "fun_jaxpr"}
+
+
+def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = True) -> Trace:
+    """Traces ``f(theta, *inputs)``, whose outputs are arrays, to a flat list of primitive equations.
+
+    Args:
+        f: A function of arrays that returns a flat sequence of arrays.
+        theta: ``(N,)`` array or shape struct.
+        inputs: further arrays or shape structs: the row, the constants.
+        look_inside: Whether calls with custom derivatives are dissolved as well. That may show a smaller field but
+            loses their derivative rules.
+    """
+    calls = _CALLS | _DERIVATIVE_CALLS if look_inside else _CALLS
+    closed = jax.make_jaxpr(f)(theta, *inputs)
+    flat = jax.make_jaxpr(lambda *a: _inline(closed.jaxpr, closed.consts, a, calls))(theta, *inputs)
+    jaxpr = flat.jaxpr
+    equations = _needed(jaxpr.eqns, [v for v in jaxpr.outvars if not isinstance(v, jex.Literal)])
+    constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
+    degrees: dict[Any, Degree] = {v: Degree.CONSTANT for v in [*jaxpr.constvars, *jaxpr.invars[1:]]}
+    degrees[jaxpr.invars[0]] = Degree.AFFINE
+    producers: dict[Any, int] = {}
+    for i, eqn in enumerate(equations):
+        degree = _degree(eqn, [_degree_of(v, degrees) for v in eqn.invars])
+        for v in eqn.outvars:
+            degrees[v] = degree if np.issubdtype(v.aval.dtype, np.inexact) else max(degree, 2 * min(degree, 1))
+            producers[v] = i
+    return Trace(
+        tuple(equations),
+        constants,
+        jaxpr.invars[0],
+        tuple(jaxpr.invars[1:]),
+        tuple(jaxpr.outvars),
+        {v: Degree(d) for v, d in degrees.items()},
+        producers,
+    )
+
+
+def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[str, str]) -> list[Any]:
+    """Evaluates a jaxpr with calls dissolved; under a trace this writes the flat one."""
+    env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+    for eqn in jaxpr.eqns:
+        inside = calls.get(eqn.primitive.name)
+        if inside is not None and inside in eqn.params:
+            called = eqn.params[inside]
+            inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
+            values = _inline(inner, inner_consts, [_read(v, env) for v in eqn.invars], calls)
+        else:
+            values = _bind(eqn, env)
+        env.update(zip(eqn.outvars, values, strict=True))
+    return [_read(v, env) for v in jaxpr.outvars]
+
+
+def _read(v: Any, env: Env) -> Any:
+    return v.val if isinstance(v, jex.Literal) else env[v]
+
+
+def _bind(eqn: Any, env: Env) -> Sequence[Any]:
+    params = eqn.primitive.get_bind_params(eqn.params)
+    out = eqn.primitive.bind(*[_read(v, env) for v in eqn.invars], **params)
+    return out if eqn.primitive.multiple_results else [out]
+
+
+def _needed(equations: Sequence[Any], outputs: Sequence[Any], stop: frozenset[Any] = frozenset()) -> list[Any]:
+    """The equations that the outputs need, in order, not looking behind ``stop``."""
+    wanted, kept = {v for v in outputs if v not in stop}, []
+    for eqn in reversed(equations):
+        if any(v in wanted for v in eqn.outvars):
+            kept.append(eqn)
+            wanted |= {v for v in eqn.invars if not isinstance(v, jex.Literal) and v not in stop}
+    return kept[::-1]
+
+
+def _evaluate(equations: Sequence[Any], env: Env) -> None:
+    for eqn in equations:
+        env.update(zip(eqn.outvars, _bind(eqn, env), strict=True))
+
+
+# ------------------------------------------------------------------------------------------------- degrees
+
+# affine whenever their operands are; the operands in the second place onwards of _INDEXED must be constant
+_LINEAR = frozenset(
+    "neg add sub add_any reshape transpose broadcast_in_dim squeeze expand_dims slice rev reduce_sum cumsum copy copy_p "
+    "real imag concatenate pad convert_element_type reduce_window_sum split sharding_constraint optimization_barrier "
+    "reduce_precision".split()
+)
+_BILINEAR = frozenset(["mul", "dot_general", "conv_general_dilated"])
+_INDEXED = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+
+def _degree_of(v: Any, degrees: dict[Any, Degree]) -> Degree:
+    return Degree.CONSTANT if isinstance(v, jex.Literal) else Degree(degrees[v])
+
+
+def _degree(eqn: Any, operands: list[Degree]) -> Degree:
+    """The degree in θ of an equation's outputs, from those of its operands."""
+    worst = max(operands, default=Degree.CONSTANT)
+    if worst != Degree.AFFINE:
+        return worst
+    name = eqn.primitive.name
+    varying = sum(d == Degree.AFFINE for d in operands)
+    if name in _LINEAR:
+        affine = True
+    elif name in _BILINEAR:
+        affine = varying == 1
+    elif name in ("div", "triangular_solve"):
+        numerator = 0 if name == "div" else 1
+        affine = varying == 1 and operands[numerator] == Degree.AFFINE
+    elif name == "select_n":
+        affine = operands[0] == Degree.CONSTANT
+    elif name in _INDEXED:
+        affine = all(d == Degree.CONSTANT for d in operands[_INDEXED[name] :])
+    elif name in ("scatter", "scatter-add", "scatter_add"):
+        affine = operands[1] == Degree.CONSTANT
+    elif name == "integer_pow":
+        affine = eqn.params["y"] == 1
+    else:
+        affine = False
+    return Degree.AFFINE if affine else Degree.NONLINEAR
+
+
+# ------------------------------------------------------------------------------------- which elements are needed
+
+_MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
+_ELEMENTWISE = frozenset(
+    "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
+    "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow "
+    "is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow reduce_precision "
+    "regularized_incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor zeta".split()
+)
+_REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split())
+
+
+def _needed_elements(trace: Trace, output: Any, wanted: np.ndarray) -> dict[Any, np.ndarray]:
+    """For some elements of one output: which elements of every earlier value they may depend on."""
+    masks = {output: wanted}
+    for eqn in reversed(_needed(trace.equations, [output])):
+        for v, needed in zip(eqn.invars, _operand_masks(eqn, [masks.get(v) for v in eqn.outvars]), strict=True):
+            if not isinstance(v, jex.Literal):
+                masks[v] = masks[v] | needed if v in masks else needed
+    return masks
+
+
+def _operand_masks(eqn: Any, wanted: list[np.ndarray | None]) -> list[np.ndarray]:
+    name = eqn.primitive.name
+    shapes = [np.shape(v.val) if isinstance(v, jex.Literal) else v.aval.shape for v in eqn.invars]
+    dense = [np.ones(s, bool) for s in shapes]
+    if len(wanted) != 1 or wanted[0] is None:
+        return dense
+    out = wanted[0]
+    if name in _MOVES and len(eqn.invars) == 1 and not isinstance(eqn.invars[0], jex.Literal):
+        source = np.zeros(shapes[0], bool)
+        source.reshape(-1)[_moved(eqn, shapes[0])[out]] = True
+        return [source]
+    if name == "concatenate":
+        axis = eqn.params["dimension"]
+        return np.split(out, np.cumsum([s[axis] for s in shapes])[:-1], axis=axis)
+    if name in _REDUCTIONS:
+        kept = np.expand_dims(out, eqn.params["axes"])
+        return [np.broadcast_to(kept, shapes[0])]
+    if name == "dot_general":
+        return _dot_masks(eqn, shapes, out)
+    if name in _ELEMENTWISE and all(s in (out.shape, ()) for s in shapes):
+        return [out if s == out.shape else np.array(out.any()) for s in shapes]
+    return dense
+
+
+def _moved(eqn: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Where each element of a data movement's output comes from: the movement itself, of positions."""
+    with jax.ensure_compile_time_eval():
+        positions = jnp.arange(int(np.prod(shape)), dtype=jnp.int32).reshape(shape)
+        return np.asarray(_bind(eqn, {eqn.invars[0]: positions})[0])
+
+
+def _dot_masks(eqn: Any, shapes: list[tuple[int, ...]], out: np.ndarray) -> list[np.ndarray]:
+    (left_contract, right_contract), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    left_free = [d for d in range(len(shapes[0])) if d not in left_contract and d not in left_batch]
+    right_free = [d for d in range(len(shapes[1])) if d not in right_contract and d not in right_batch]
+    batch = len(left_batch)
+    left_out = out.any(axis=tuple(range(batch + len(left_free), out.ndim)))
+    right_out = out.any(axis=tuple(range(batch, batch + len(left_free))))
+    masks = []
+    for shape, dims, kept in (
+        (shapes[0], [*left_batch, *left_free], left_out),
+        (shapes[1], [*right_batch, *right_free], right_out),
+    ):
+        contracted = [d for d in range(len(shape)) if d not in dims]
+        order = np.argsort([*dims, *contracted])
+        full = np.broadcast_to(
+            kept.reshape(kept.shape + (1,) * len(contracted)), [shape[d] for d in [*dims, *contracted]]
+        )
+        masks.append(full.transpose(order))
+    return masks
+
+
+# ------------------------------------------------------------------------------------------------- the cut
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The field of one element of one output.
+
+    Attributes:
+        values: The affine values cut through.
+        indices: For each, which of its elements (flat) belong to the field.
+    """
+
+    values: tuple[Any, ...]
+    indices: tuple[np.ndarray, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of scalars in the field."""
+        return sum(len(i) for i in self.indices)
+
+
+def smallest_cut(trace: Trace, output: Any, element: int) -> Cut:
+    """The smallest set of affine scalars that separates θ from one element of an output.
+
+    Among cuts of equal size the one nearest to the output is taken, so that as little as possible is left to
+    evaluate behind it.
+    """
+    if isinstance(output, jex.Literal) or trace.degrees.get(output, Degree.CONSTANT) == Degree.CONSTANT:
+        return Cut((), ())
+    wanted = np.zeros(output.aval.shape, bool)
+    wanted.reshape(-1)[element] = True
+    masks = _needed_elements(trace, output, wanted)
+    varying = [v for v in masks if trace.degrees.get(v, Degree.CONSTANT) != Degree.CONSTANT and masks[v].any()]
+    number = {v: i for i, v in enumerate(varying)}
+    infinite = sum(int(masks[v].sum()) for v in varying) + 1
+    weights = [int(masks[v].sum()) if trace.degrees[v] == Degree.AFFINE else infinite for v in varying]
+    edges = set()
+    for eqn in _needed(trace.equations, [output]):
+        for a in eqn.invars:
+            for b in eqn.outvars:
+                if not isinstance(a, jex.Literal) and a in number and b in number:
+                    edges.add((number[a], number[b]))
+    if trace.degrees[output] == Degree.AFFINE:
+        cut = [number[output]]
+    else:
+        cut = _minimum_vertex_cut(weights, edges, number[trace.theta], number[output])
+    chosen = [varying[i] for i in sorted(cut)]
+    order = {v: i for i, v in enumerate([trace.theta, *(v for e in trace.equations for v in e.outvars)])}
+    chosen.sort(key=lambda v: order[v])
+    return Cut(tuple(chosen), tuple(np.flatnonzero(masks[v]) for v in chosen))
+
+
+def _minimum_vertex_cut(weights: list[int], edges: set[tuple[int, int]], source: int, sink: int) -> list[int]:
+    """Vertices of least total weight that separate source from sink, as near to the sink as possible.
+
+    Each vertex v is split into v_in = 2v and v_out = 2v + 1 joined by its weight; shortest augmenting paths.
+    """
+    infinite = max(weights) * (len(weights) + 1) + 1
+    residual: list[dict[int, int]] = [{} for _ in range(2 * len(weights))]
+    for v, w in enumerate(weights):
+        residual[2 * v][2 * v + 1] = w
+        residual[2 * v + 1].setdefault(2 * v, 0)
+    for a, b in edges:
+        residual[2 * a + 1][2 * b] = infinite
+        residual[2 * b].setdefault(2 * a + 1, 0)
+    start, end = 2 * source, 2 * sink + 1
+    while (parents := _augmenting_path(residual, start, end)) is not None:
+        path = [end]
+        while path[-1] != start:
+            path.append(parents[path[-1]])
+        steps = list(zip(path[1:], path[:-1], strict=True))
+        amount = min(residual[a][b] for a, b in steps)
+        for a, b in steps:
+            residual[a][b] -= amount
+            residual[b][a] = residual[b].get(a, 0) + amount
+    # nearest to the sink: what can still reach it against the residual
+    reaches, queue = {end}, deque([end])
+    backwards: list[list[int]] = [[] for _ in residual]
+    for a, targets in enumerate(residual):
+        for b, capacity in targets.items():
+            if capacity > 0:
+                backwards[b].append(a)
+    while queue:
+        for a in backwards[queue.popleft()]:
+            if a not in reaches:
+                reaches.add(a)
+                queue.append(a)
+    return [v for v in range(len(weights)) if 2 * v + 1 in reaches and 2 * v not in reaches]
+
+
+def _augmenting_path(residual: list[dict[int, int]], start: int, end: int) -> dict[int, int] | None:
+    parents, queue = {start: start}, deque([start])
+    while queue:
+        a = queue.popleft()
+        if a == end:
+            return parents
+        for b, capacity in residual[a].items():
+            if capacity > 0 and b not in parents:
+                parents[b] = a
+                queue.append(b)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- the two halves
+
+
+def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """The fields of several cuts through the same values, as matrices.
+
+    Returns:
+        ``f(theta, *inputs) -> (A, b)`` with ``A (E, k, N)`` and ``b (E, k)``: the field of cut e is
+        ``A[e] @ theta + b[e]``. ``theta`` only says where b is taken apart from A: any finite value will do.
+    """
+    values = cuts[0].values
+    equations = _needed(trace.equations, values, frozenset([trace.theta]))
+    positions = _stacked_positions(cuts)
+
+    def fields(theta: jax.Array, *inputs: Any) -> jax.Array:
+        env = trace.constants | {trace.theta: theta} | dict(zip(trace.inputs, inputs, strict=True))
+        _evaluate(equations, env)
+        flat = [jnp.ravel(env[v]).astype(theta.dtype) for v in values]
+        if len(cuts) == 1:
+            flat = [f if len(i) == f.size else f[i] for f, i in zip(flat, cuts[0].indices, strict=True)]
+            return (flat[0] if len(flat) == 1 else jnp.concatenate(flat))[None]
+        return jnp.concatenate(flat)[positions]
+
+    def matrices(theta: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+        offset, pull = jax.vjp(lambda t: fields(t, *inputs), jnp.zeros_like(theta))
+        count = offset.size
+        if count == 1:
+            (rows,) = pull(jnp.ones_like(offset))
+            return rows.reshape(offset.shape + theta.shape), offset
+        basis = jnp.eye(count, dtype=offset.dtype).reshape((count, *offset.shape))
+        (rows,) = jax.vmap(pull)(basis)
+        return rows.reshape(offset.shape + theta.shape), offset
+
+    return matrices
+
+
+def _stacked_positions(cuts: Sequence[Cut]) -> np.ndarray:
+    """``(E, k)`` positions of each cut's field in the concatenation of all its values, flattened."""
+    sizes = [int(np.prod(v.aval.shape)) for v in cuts[0].values]
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if sizes else np.zeros(0, int)
+    return np.array([np.concatenate([s + i for s, i in zip(starts, c.indices, strict=True)]) for c in cuts])
+
+
+def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence[int]) -> Callable[..., Any]:
+    """What lies behind the cuts of several elements of one output.
+
+    Returns:
+        ``prepare(*inputs) -> log_factor`` where ``log_factor(h, e)`` is the value of element ``elements[e]`` when the
+        field of cut e is ``h (k,)``. What does not depend on the field is computed in ``prepare``.
+    """
+    values = cuts[0].values
+    behind = _needed(trace.equations, [output], frozenset(values))
+    fixed, moving = [], []
+    varies = set(values)
+    for eqn in behind:
+        depends = any(not isinstance(v, jex.Literal) and v in varies for v in eqn.invars)
+        (moving if depends else fixed).append(eqn)
+        if depends:
+            varies |= set(eqn.outvars)
+    positions = _stacked_positions(cuts) if len(cuts) > 1 else None
+    places = np.asarray(elements)
+
+    def prepare(*inputs: Any) -> Callable[[jax.Array, Any], jax.Array]:
+        shared = trace.constants | dict(zip(trace.inputs, inputs, strict=True))
+        _evaluate(fixed, shared)
+
+        def log_factor(h: jax.Array, e: Any = 0) -> jax.Array:
+            env = dict(shared)
+            env.update(zip(values, _unstack(h, e), strict=True))
+            _evaluate(moving, env)
+            out = jnp.ravel(_read(output, env))
+            return out[places[0]] if positions is None else out[jnp.asarray(places)[e]]
+
+        return log_factor
+
+    def _unstack(h: jax.Array, e: Any) -> list[jax.Array]:
+        if positions is None:
+            pieces, start = [], 0
+            for v, i in zip(values, cuts[0].indices, strict=True):
+                part = h[start : start + len(i)]
+                start += len(i)
+                size = int(np.prod(v.aval.shape))
+                full = part if len(i) == size else jnp.zeros(size, h.dtype).at[i].set(part)
+                pieces.append(full.reshape(v.aval.shape).astype(v.aval.dtype))
+            return pieces
+        sizes = [int(np.prod(v.aval.shape)) for v in values]
+        flat = jnp.zeros(sum(sizes), h.dtype).at[jnp.asarray(positions)[e]].set(h)
+        parts = jnp.split(flat, np.cumsum(sizes)[:-1])
+        return [p.reshape(v.aval.shape).astype(v.aval.dtype) for v, p in zip(values, parts, strict=True)]
+
+    return prepare
+
+
+def part_of(trace: Trace, output: Any) -> Callable[..., Any]:
+    """One output that does not depend on θ, as a function of the inputs alone."""
+    if isinstance(output, jex.Literal):
+        return lambda *inputs: np.asarray(output.val)
+    equations = _needed(trace.equations, [output])
+
+    def evaluate(*inputs: Any) -> Any:
+        env = trace.constants | dict(zip(trace.inputs, inputs, strict=True))
+        _evaluate(equations, env)
+        return env[output]
+
+    return evaluate
+
+
+def known_value(trace: Trace, output: Any) -> np.ndarray | None:
+    """The value of an output that depends on nothing at all, or None."""
+    if isinstance(output, jex.Literal):
+        return np.asarray(output.val)
+    seen = {v for e in _needed(trace.equations, [output]) for v in e.invars if not isinstance(v, jex.Literal)}
+    if seen & {trace.theta, *trace.inputs} or output in trace.inputs or output is trace.theta:
+        return None
+    with jax.ensure_compile_time_eval():
+        return np.asarray(part_of(trace, output)(*([None] * len(trace.inputs))))
+
+
+def depends_on(trace: Trace, output: Any) -> np.ndarray:
+    """``(N,)`` booleans: the elements of θ that an output may depend on."""
+    if isinstance(output, jex.Literal) or trace.degrees.get(output, Degree.CONSTANT) == Degree.CONSTANT:
+        return np.zeros(trace.theta.aval.shape, bool)
+    if output is trace.theta:
+        return np.ones(trace.theta.aval.shape, bool)
+    masks = _needed_elements(trace, output, np.ones(output.aval.shape, bool))
+    return masks.get(trace.theta, np.zeros(trace.theta.aval.shape, bool))

@@ -1,0 +1,203 @@
+"""What a user gets back: draws, moments, densities and a NumPyro guide of a belief, in the sites' own spaces."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpy.polynomial.hermite_e import hermegauss
+from numpyro.infer.initialization import init_to_value
+
+from adfpp.families import Belief, Family
+from adfpp.model import LatentSite, Program
+
+_DRAWS = 1 << 13  # for moments that have no formula
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A Gaussian in unconstrained space, seen through the sites' transforms.
+
+    Attributes:
+        program: The model as it was read.
+        family: How the belief is held.
+        belief: The belief.
+    """
+
+    program: Program
+    family: Family
+    belief: Belief
+
+    @property
+    def sites(self) -> tuple[LatentSite, ...]:
+        """The latent sites, in the order of the flat vector."""
+        return self.program.sites
+
+    @cached_property
+    def distribution(self) -> dist.Distribution:
+        """The belief as a NumPyro distribution over the flat unconstrained vector ``(N,)``."""
+        mean, scale = self.belief
+        if scale.ndim < 2:
+            return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
+        return dist.MultivariateNormal(mean, scale_tril=_triangular(scale))
+
+    def sample(self, rng_key: jax.Array, sample_shape: tuple[int, ...] = ()) -> dict[str, jax.Array]:
+        """Independent draws.
+
+        Args:
+            rng_key: Key.
+            sample_shape: Leading shape of the draws.
+
+        Returns:
+            ``{site: (*sample_shape, *site_shape)}`` in the sites' own (constrained) spaces, as NumPyro's ``Predictive``
+            takes them.
+        """
+        count = int(np.prod(sample_shape))
+        mean, scale = self.belief
+        size = mean.shape[0]
+        noise = jax.random.normal(rng_key, (count, size), mean.dtype)
+        flat = mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
+        return self.program.constrain(flat.reshape((*sample_shape, size)))
+
+    def mean(self) -> dict[str, jax.Array]:
+        """Posterior means ``{site: site_shape}`` in the sites' own spaces."""
+        return {name: m for name, (m, _) in self._moments.items()}
+
+    def sd(self) -> dict[str, jax.Array]:
+        """Posterior standard deviations ``{site: site_shape}`` in the sites' own spaces."""
+        return {name: s for name, (_, s) in self._moments.items()}
+
+    @cached_property
+    def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
+        spread = self.family.spread(self.belief, self.program.size)
+        out = {}
+        for site in self.sites:
+            m = self.belief.mean[site.where].reshape(site.unconstrained_shape)
+            s = spread[site.where].reshape(site.unconstrained_shape)
+            if _is_identity(site.transform):
+                out[site.name] = (m, s)
+            elif _is_elementwise(site):
+                out[site.name] = _moments_elementwise(site.transform, m, s)
+            else:
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
+                out[site.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
+        return out
+
+    def quantile(self, q: Any) -> dict[str, jax.Array]:
+        """Marginal quantiles ``{site: (*q_shape, *site_shape)}``: exact where a transform is elementwise, else from draws."""
+        q = jnp.asarray(q, self.belief.mean.dtype)
+        spread = self.family.spread(self.belief, self.program.size)
+        z = jax.scipy.special.ndtri(q)
+        out = {}
+        for site in self.sites:
+            if _is_elementwise(site):
+                m, s = self.belief.mean[site.where], spread[site.where]
+                flat = (m + z[..., None] * s).reshape(q.shape + site.unconstrained_shape)
+                low = site.transform(flat)
+                # a decreasing transform turns quantiles round
+                high = site.transform((m - z[..., None] * s).reshape(q.shape + site.unconstrained_shape))
+                up = site.transform((m + s).reshape(site.unconstrained_shape))
+                down = site.transform((m - s).reshape(site.unconstrained_shape))
+                out[site.name] = jnp.where(up >= down, low, high)
+            else:
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
+                out[site.name] = jnp.quantile(draws, q, axis=0)
+        return out
+
+    def summary(self, prob: float = 0.9) -> Any:
+        """A pandas ``DataFrame``: a row a scalar parameter with mean, sd and the central interval of this probability."""
+        import pandas as pd
+
+        if not 0.0 < prob < 1.0:
+            raise ValueError(f"prob must lie between 0 and 1; it is {prob}.")
+        tail = 0.5 * (1.0 - prob)
+        mean, sd, bounds = self.mean(), self.sd(), self.quantile(jnp.array([tail, 1.0 - tail]))
+        index, columns = [], []
+        for site in self.sites:
+            index += scalar_names(site.name, site.shape)
+            parts = (mean[site.name], sd[site.name], bounds[site.name][0], bounds[site.name][1])
+            columns.append(np.stack([np.asarray(a).reshape(-1) for a in parts], 1))
+        names = ["mean", "sd", f"{100 * tail:g}%", f"{100 * (1 - tail):g}%"]
+        return pd.DataFrame(np.concatenate(columns), index=index, columns=names)
+
+    def log_prob(self, values: Mapping[str, Any]) -> jax.Array:
+        """Log density at values of the sites in their own spaces, volume of the transforms included.
+
+        Args:
+            values: ``{site: (..., *site_shape)}`` with a common leading shape.
+
+        Returns:
+            ``(...)``.
+        """
+        missing = [s.name for s in self.sites if s.name not in values]
+        if missing:
+            raise ValueError(f"log_prob needs a value for every latent site; missing: {missing}.")
+        flat, log_volume = self.program.unconstrain(values)
+        return self.distribution.log_prob(flat) - log_volume
+
+    def guide(self) -> Callable[..., dict[str, jax.Array]]:
+        """A guide: the posterior as a NumPyro program, for ``Predictive(model, guide=post.guide(), num_samples=...)``."""
+        program, flat_distribution = self.program, self.distribution
+
+        def guide(*args: Any, **kwargs: Any) -> dict[str, jax.Array]:
+            """Draws the flat vector once and hands out the sites."""
+            flat = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
+            assert flat is not None
+            out = {}
+            for site in program.sites:
+                u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
+                value = site.transform(u)
+                volume = site.transform.log_abs_det_jacobian(u, value)
+                over = tuple(range(flat.ndim - 1, jnp.ndim(volume)))
+                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=len(site.shape))
+                out[site.name] = numpyro.sample(site.name, point)
+            return out
+
+        return guide
+
+    def init_strategy(self) -> Callable[..., Any]:
+        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean."""
+        return init_to_value(values=self.program.constrain(self.belief.mean))
+
+
+def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:
+    """``w[0]``, ``w[1]``, … of a site's elements; the bare name of a scalar."""
+    if shape == ():
+        return [name]
+    return [f"{name}[{', '.join(map(str, i))}]" for i in np.ndindex(*shape)]
+
+
+def _triangular(root: jax.Array) -> jax.Array:
+    """The lower triangular root with a positive diagonal of the same covariance."""
+    upper = jnp.linalg.qr(root.T, mode="r")
+    sign = jnp.where(jnp.diagonal(upper) < 0, -1.0, 1.0).astype(root.dtype)
+    return (upper * sign[:, None]).T
+
+
+def _base(transform: Any) -> Any:
+    while hasattr(transform, "base_transform"):
+        transform = transform.base_transform
+    return transform
+
+
+def _is_identity(transform: Any) -> bool:
+    return isinstance(_base(transform), dist.transforms.IdentityTransform)
+
+
+def _is_elementwise(site: LatentSite) -> bool:
+    inner = _base(site.transform)
+    return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
+
+
+def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and sd of an elementwise transform of independent Gaussians, by Gauss-Hermite of 64 nodes."""
+    x, w = hermegauss(64)
+    nodes, weights = jnp.asarray(x, mean.dtype), jnp.asarray(w / w.sum(), mean.dtype)
+    values = jax.vmap(lambda z: transform(mean + z * sd))(nodes)
+    first = jnp.tensordot(weights, values, 1)
+    return first, jnp.sqrt(jnp.tensordot(weights, (values - first) ** 2, 1))

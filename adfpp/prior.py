@@ -1,0 +1,208 @@
+"""Projecting a prior onto Gaussian blocks in unconstrained space: exactly where it is one, else by matching moments."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+LogPrior = Callable[[jax.Array], list[jax.Array]]
+
+
+class Component(NamedTuple):
+    """Sites whose priors hang together.
+
+    Attributes:
+        names: The sites.
+        members: Their positions among the latent sites.
+        where: Their places in θ ``(d,)``.
+        scalar: Whether its elements are independent scalars.
+    """
+
+    names: tuple[str, ...]
+    members: tuple[int, ...]
+    where: np.ndarray
+    scalar: bool
+
+
+class Block(NamedTuple):
+    """An independent Gaussian block of the prior.
+
+    Attributes:
+        where: Its places in θ ``(d,)``.
+        mean: ``(d,)``.
+        root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
+        how: How it was found, in words.
+    """
+
+    where: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+    how: str
+
+
+_POINTS = (0.0, 0.7, -1.3)
+_LARGEST_HESSIAN = 512
+_SAMPLES = 1 << 14
+_GRID = np.linspace(-16.0, 16.0, 6001)
+
+
+class PriorError(ValueError):
+    """A prior that has no Gaussian projection. The message names the site, the cause and the cure."""
+
+
+def project_prior(
+    components: Sequence[Component], log_prior: LogPrior, sampler: Callable[[jax.Array], jax.Array], dtype: jnp.dtype
+) -> list[Block]:
+    """Projects each component of a prior.
+
+    Args:
+        components: Which sites hang together.
+        log_prior: ``θ -> [log prior of each site]``, elementwise for scalar components.
+        sampler: ``key -> θ``, one prior draw.
+        dtype: Of θ.
+    """
+    size = sum(len(c.where) for c in components)
+    blocks, sampled = [], []
+    scalar = [c for c in components if c.scalar]
+    if scalar:
+        blocks += _scalars(scalar, log_prior, size, dtype)
+    for c in components:
+        if not c.scalar:
+            block = _exact(c, log_prior, size, dtype)
+            if block is None:
+                sampled.append(c)
+            else:
+                blocks.append(block)
+    if sampled:
+        blocks += _sampled(sampled, sampler)
+    return blocks
+
+
+def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype) -> list[Block]:
+    """All scalar components at once: elements of one do not see the others."""
+    order = np.concatenate([c.where for c in components])
+
+    def log_density(theta: jax.Array) -> jax.Array:
+        logs = log_prior(theta)
+        return jnp.concatenate([logs[c.members[0]] for c in components])
+
+    def derivatives(u: jax.Array) -> tuple[jax.Array, jax.Array]:
+        theta = jnp.full(size, u, dtype)
+        ones = jnp.ones(size, dtype)
+        slope = lambda t: jax.jvp(log_density, (t,), (ones,))[1]  # noqa: E731
+        return jax.jvp(slope, (theta,), (ones,))
+
+    slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
+    tight = 1e-9 if dtype == jnp.float64 else 1e-4
+    spread = np.abs(curvatures - curvatures[0]).max(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaussian = (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
+        mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
+    if not gaussian.all():
+        by_quadrature = _quadrature(log_density, order, size, dtype)
+        mean = np.where(gaussian, mean, by_quadrature[0])
+        sd = np.where(gaussian, sd, by_quadrature[1])
+        lost = ~gaussian & ~(by_quadrature[2] < 1e-3)
+    else:
+        lost = np.zeros_like(gaussian)
+    blocks, start = [], 0
+    for c in components:
+        part = slice(start, start + len(c.where))
+        start += len(c.where)
+        if lost[part].any():
+            raise PriorError(
+                f"The prior of site {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy tails, as "
+                f"a Cauchy has, or none at all), so no Gaussian matches it. Use a lighter one, or start from another: "
+                f"prior={{{c.names[0]!r}: dist.Normal(0, 10)}}."
+            )
+        how = "exact" if gaussian[part].all() else "moments by quadrature"
+        blocks.append(Block(c.where, mean[part], sd[part], how))
+    return blocks
+
+
+def _quadrature(
+    log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: jnp.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and sd of each element by the trapezoidal rule in t, u = sinh(t), and how much lies at the ends.
+
+    All densities here are smooth, and sinh turns their tails into double exponentials, for which the trapezoidal rule
+    converges exponentially.
+    """
+    t = jnp.asarray(_GRID, dtype)
+
+    def height(s: jax.Array) -> jax.Array:
+        out = log_density(jnp.full(size, jnp.sinh(s), dtype)) + jnp.log(jnp.cosh(s))
+        return jnp.where(jnp.isnan(out), -jnp.inf, out)
+
+    def highest(carry: tuple, s: jax.Array) -> tuple[tuple, None]:
+        top, at = carry
+        now = height(s)
+        return (jnp.maximum(top, now), jnp.where(now > top, jnp.sinh(s), at)), None
+
+    def add(carry: tuple, s: jax.Array, top: jax.Array, at: jax.Array) -> tuple[tuple, None]:
+        w = jnp.exp(height(s) - top)
+        v = jnp.sinh(s) - at
+        end = jnp.where(jnp.abs(s) > 0.98 * _GRID[-1], w * v * v, 0.0)
+        return tuple(c + x for c, x in zip(carry, (w, w * v, w * v * v, end), strict=True)), None
+
+    @jax.jit
+    def run() -> tuple[jax.Array, ...]:
+        zero = jnp.zeros(len(order), dtype)
+        (top, at), _ = jax.lax.scan(highest, (zero - jnp.inf, zero), t)
+        (mass, first, second, end), _ = jax.lax.scan(
+            lambda c, s: add(c, s, top, at), (zero, zero, zero, zero), t
+        )
+        offset = first / mass
+        variance = second / mass - offset * offset
+        return at + offset, jnp.sqrt(variance), end / second
+
+    mean, sd, ends = (np.asarray(a, float) for a in run())
+    return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
+
+
+def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Block | None:
+    """The component as a Gaussian, if its log density is quadratic."""
+    d = len(c.where)
+    if d > _LARGEST_HESSIAN:
+        return None
+
+    def log_density(u: jax.Array) -> jax.Array:
+        logs = log_prior(jnp.zeros(size, dtype).at[c.where].set(u))
+        return sum((jnp.sum(logs[i]) for i in c.members), jnp.zeros((), dtype))
+
+    points = np.random.default_rng(4).normal(size=(2, d))
+    gradient = jax.grad(log_density)
+    slopes, hessians = (
+        np.asarray(a, float)
+        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
+    )
+    tight = 1e-9 if dtype == jnp.float64 else 1e-4
+    if not np.isfinite(hessians).all() or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max():
+        return None
+    precision = -0.5 * (hessians[0] + hessians[0].T)
+    if np.linalg.eigvalsh(precision).min() <= 0:
+        return None
+    mean = points[0] + np.linalg.solve(precision, slopes[0])
+    # precision = K Kᵀ, so K⁻ᵀ is a root of the covariance
+    root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    return Block(c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}")
+
+
+def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:
+    draws = np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), _SAMPLES)), float)
+    blocks = []
+    for c in components:
+        mine = draws[:, c.where]
+        if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
+            raise PriorError(
+                f"The prior of {', '.join(map(repr, c.names))} could not be matched by sampling ({len(c.where)} coupled "
+                "elements). Reparametrise it so that sites are independent a priori (non-centred), or pass prior=."
+            )
+        covariance = np.atleast_2d(np.cov(mine.T))
+        how = f"moments by {_SAMPLES} draws"
+        if len(c.members) > 1:
+            how += f", jointly with {', '.join(c.names)}"
+        blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), how))
+    return blocks

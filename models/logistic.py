@@ -1,0 +1,44 @@
+"""Logistic regression: P(y = 1) = 1 / (1 + exp(−(x·w + b)))."""
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from models import Array, Simulation
+
+
+def model(x: Array, y: Array | None = None, scale: float = 1.0) -> None:
+    """Logistic regression.
+
+    Args:
+        x: inputs, (rows, d).
+        y: labels 0 or 1, (rows,), or None to predict them.
+        scale: prior standard deviation of `w`, (d,); that of `b` is 3.
+    """
+    w = numpyro.sample("w", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
+    b = numpyro.sample("b", dist.Normal(0, 3))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w + b), obs=y)
+
+
+def simulate(rng_key: jax.Array, num_rows: int, num_features: int = 5) -> Simulation:
+    """Draw standard normal inputs, standard normal weights and an intercept of scale 1/2.
+
+    Args:
+        rng_key: key of the draws.
+        num_rows: number of rows.
+        num_features: d, the number of columns of `x`.
+
+    Returns:
+        Data x (num_rows, d) and y (num_rows,); truth w (d,) and b ().
+    """
+    key_x, key_w, key_b, key_y = jax.random.split(rng_key, 4)
+    x = jax.random.normal(key_x, (num_rows, num_features))
+    w = jax.random.normal(key_w, (num_features,))
+    b = 0.5 * jax.random.normal(key_b)
+    y = jax.random.bernoulli(key_y, jax.nn.sigmoid(x @ w + b)).astype(int)
+    return Simulation(
+        data={"x": np.array(x), "y": np.array(y)},
+        truth={"w": np.array(w), "b": np.array(b)},
+    )

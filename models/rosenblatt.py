@@ -1,0 +1,52 @@
+"""Perceptron learning a perceptron: a row weighs exp(−beta max(0, −s h)), where h = x·w / √d and s = 2y − 1.
+
+Equations (8)–(9) of de Oliveira and Alamino, Performance of the Bayesian online algorithm for the
+perceptron. At the default beta = inf the weight is a step: the posterior is the prior cut down to the w
+that get every label right, and the length of w cannot be learned. A step has no gradient, so NUTS cannot
+sample that case; give it a finite beta. There the weights of the two labels do not quite sum to one: it is
+a price, not a probability.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from adfpp.distributions import Rosenblatt
+from models import Array, Simulation
+
+
+def model(x: Array, y: Array | None = None, beta: float = float("inf"), scale: float = 1.0) -> None:
+    """Perceptron with a price on errors in proportion to their depth.
+
+    Args:
+        x: inputs, (rows, d).
+        y: labels 0 or 1, (rows,), or None to predict them.
+        beta: inverse temperature, the price; inf allows no error, and NUTS cannot sample it.
+        scale: prior standard deviation of `w`, (d,).
+    """
+    w = numpyro.sample("w", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", Rosenblatt(x @ w / jnp.sqrt(x.shape[-1]), beta), obs=y)
+
+
+def simulate(rng_key: jax.Array, num_rows: int, num_features: int = 5) -> Simulation:
+    """Draw standard normal inputs and a teacher, and its labels without noise (beta = inf).
+
+    Args:
+        rng_key: key of the draws.
+        num_rows: number of rows.
+        num_features: d, the number of columns of `x`.
+
+    Returns:
+        Data x (num_rows, d) and y (num_rows,); truth w (d,), the teacher.
+    """
+    key_x, key_w = jax.random.split(rng_key)
+    x = jax.random.normal(key_x, (num_rows, num_features))
+    w = jax.random.normal(key_w, (num_features,))
+    y = (x @ w / jnp.sqrt(num_features) > 0).astype(int)
+    return Simulation(
+        data={"x": np.array(x), "y": np.array(y)},
+        truth={"w": np.array(w)},
+    )
