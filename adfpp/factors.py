@@ -56,8 +56,8 @@ class FactorGroup:
         field: What the field is made of, in words.
         rule: What computes the tilted moments.
         why: The reason for that rule, in words.
-        matrices: ``matrices(theta, *inputs) -> (A (E, k, N), b (E, k))``: the fields are ``A @ theta + b``. Of theta
-            only shape and dtype matter.
+        matrices: ``matrices(theta, *inputs) -> (A (E, k, N), h (E, k))``: the fields are h at theta and change by
+            ``A @ change``.
         flags: ``flags(*inputs) -> (counted, supported, finite)``, each ``(E,)`` booleans: not masked out, value in the
             support, value finite.
         prepare: ``prepare(*inputs) -> tilt`` with ``tilt(e, mean (k,), scale (k, k)) -> Tilted``.

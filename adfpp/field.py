@@ -349,11 +349,11 @@ def _augmenting_path(residual: list[dict[int, int]], start: int, end: int) -> di
 
 
 def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """The fields of several cuts through the same values, as matrices.
+    """The fields of several cuts through the same values.
 
     Returns:
-        ``f(theta, *inputs) -> (A, b)`` with ``A (E, k, N)`` and ``b (E, k)``: the field of cut e is
-        ``A[e] @ theta + b[e]``. ``theta`` only says where b is taken apart from A: any finite value will do.
+        ``f(theta, *inputs) -> (A, h)`` with ``A (E, k, N)`` and ``h (E, k)``: the field of cut e is ``h[e]`` at theta and
+        changes by ``A[e] @ change``. A does not depend on theta.
     """
     values = cuts[0].values
     equations = _needed(trace.equations, values, frozenset([trace.theta]))
@@ -369,14 +369,12 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Ar
         return jnp.concatenate(flat)[positions]
 
     def matrices(theta: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
-        offset, pull = jax.vjp(lambda t: fields(t, *inputs), jnp.zeros_like(theta))
-        count = offset.size
-        if count == 1:
-            (rows,) = pull(jnp.ones_like(offset))
-            return rows.reshape(offset.shape + theta.shape), offset
-        basis = jnp.eye(count, dtype=offset.dtype).reshape((count, *offset.shape))
-        (rows,) = jax.vmap(pull)(basis)
-        return rows.reshape(offset.shape + theta.shape), offset
+        value, pull = jax.vjp(lambda t: fields(t, *inputs), theta)
+        if value.size == 1:
+            (rows,) = pull(jnp.ones_like(value))
+        else:
+            (rows,) = jax.vmap(pull)(jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape)))
+        return rows.reshape(value.shape + theta.shape), value
 
     return matrices
 

@@ -75,14 +75,18 @@ def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     """F = L Q with L ``(k, k)`` lower triangular and the rows of Q ``(k, N)`` orthonormal, or zero where F is deficient."""
     size = f.shape[0]
     if size == 1:
-        norm = jnp.sqrt(jnp.sum(f * f))
-        usable = (norm > 0) & (norm < jnp.inf)
-        return norm[None, None], f * jnp.where(usable, 1.0 / jnp.where(usable, norm, 1.0), 0.0)
+        norm = jnp.sqrt(f[0] @ f[0])
+        return norm[None, None], _over(f, norm, (norm > 0) & (norm < jnp.inf))
     if size <= 3:
         return _gram_schmidt(f)
     q, r = jnp.linalg.qr(f.T)
     sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0)
-    return (r * sign[:, None]).T, (q * sign).T
+    return (r * sign[:, None]).T, _over((q * sign).T, jnp.ones((), f.dtype), jnp.all(jnp.isfinite(r)))
+
+
+def _over(a: jax.Array, norm: jax.Array, usable: jax.Array) -> jax.Array:
+    """a / norm, or zero: a row that is not finite must not reach the belief even when multiplied by nothing."""
+    return jnp.where(usable, a * (1.0 / jnp.where(usable, norm, 1.0)), 0.0)
 
 
 def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -92,16 +96,17 @@ def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     scale = [[jnp.zeros((), dtype)] * size for _ in range(size)]
     tiny = 4.0 * float(jnp.finfo(dtype).eps)
     for i in range(size):
-        rest, before = f[i], jnp.sqrt(jnp.sum(f[i] * f[i]))
+        rest, before = f[i], jnp.sqrt(f[i] @ f[i])
         for _ in range(2):
             for j, q in enumerate(rows):
                 part = q @ rest
                 scale[i][j] = scale[i][j] + part
                 rest = rest - part * q
-        norm = jnp.sqrt(jnp.sum(rest * rest))
+        norm = jnp.sqrt(rest @ rest)
         usable = (norm > tiny * before) & (norm < jnp.inf)
-        scale[i][i] = jnp.where(usable, norm, 0.0)
-        rows.append(rest * jnp.where(usable, 1.0 / jnp.where(usable, norm, 1.0), 0.0))
+        # NaN stays in the scale, for the guard to see
+        scale[i][i] = jnp.where(norm <= tiny * before, 0.0, norm)
+        rows.append(_over(rest, norm, usable))
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
@@ -132,6 +137,7 @@ def fold_factor(
     """Folds one factor into the window: look, tilt, judge, absorb."""
     counted, supported, finite = flags
     mean, f = family.look(window, slot, group.field_size)
+    # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
     scale, q = whiten(f) if group.field_size else (jnp.zeros((0, 0), f.dtype), f)
     finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
     tilted = tilt(e, mean, scale)
@@ -223,31 +229,27 @@ def fold_rows(
     per_row = slots_per_row(groups)
     block = min(length, family.rows_per_window(size, per_row)) if static else 1
     empty = RowInfo(jnp.zeros(length, dtype), jnp.zeros(length, jnp.int32), jnp.zeros(length, dtype))
-    theta = jnp.zeros(size, dtype)
+    width = family.width(size) if block == 1 and static else size
+    belief = family.pad(belief, width)
 
-    def fields(*row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
-        """A ``(T, N)``, b ``(T,)`` and flags of one row; what is not finite is put to zero and flagged."""
+    def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
+        """A ``(T, N)``, h at theta ``(T,)`` and flags of one row."""
         inputs = [*[a[None] for a in row], *shared]
-        matrices, offsets, flags = [], [], []
-        for group in groups:
-            matrix, offset = group.matrices(theta, *inputs)
-            counted, supported, finite = group.flags(*inputs)
-            whole = jnp.all(jnp.isfinite(matrix), (1, 2)) & jnp.all(jnp.isfinite(offset), 1)
-            matrices.append(jnp.where(whole[:, None, None], matrix, 0.0).reshape(-1, size))
-            offsets.append(jnp.where(whole[:, None], offset, 0.0).reshape(-1))
-            flags.append((counted, supported, finite & whole))
-        return jnp.concatenate(matrices), jnp.concatenate(offsets), flags
+        matrices, values = zip(*(g.matrices(theta, *inputs) for g in groups), strict=True)
+        matrix = jnp.concatenate([m.reshape(-1, size) for m in matrices])
+        value = jnp.concatenate([v.reshape(-1) for v in values])
+        return jnp.pad(matrix, ((0, 0), (0, width - size))), value, [g.flags(*inputs) for g in groups]
 
     def one_row(t: jax.Array, carry: tuple) -> tuple:
         belief, moving, info = carry
         row = [jax.lax.dynamic_index_in_dim(a, t, keepdims=False) for a in rows]
-        matrix, offset, flags = fields(*row)
         before, moved = belief, belief
         gap = moving.clock
         if not static:
             gap = gap + jnp.where(moving.started, 1.0 if gaps is None else gaps[t], 0.0)
             moved = dynamics.move(family, belief, moving.setup, gap)
-        window = family.open(moved, matrix, offset, False)
+        matrix, value, flags = fields(moved.mean[:size], *row)
+        window = family.open(moved, matrix, value, False)
         inputs = [*[a[None] for a in row], *shared]
         window, now = _fold_row(family, window, groups, inputs, 0, flags)
         belief = family.close(window)
@@ -261,8 +263,8 @@ def fold_rows(
         belief, moving, info = carry
         first = b * block
         some = [jax.lax.dynamic_slice_in_dim(a, first, block) for a in rows]
-        matrix, offset, flags = jax.vmap(fields)(*some)
-        window = family.open(belief, matrix.reshape(-1, size), offset.reshape(-1), True)
+        matrix, value, flags = jax.vmap(fields, (None, *[0] * len(some)))(belief.mean, *some)
+        window = family.open(belief, matrix.reshape(-1, size), value.reshape(-1), True)
 
         def step(r: jax.Array, inner: tuple) -> tuple:
             window, info = inner
@@ -278,7 +280,9 @@ def fold_rows(
         return family.close(window), moving, info
 
     blocks = (count + block - 1) // block
-    return jax.lax.fori_loop(0, blocks, one_row if block == 1 else one_block, (belief, moving, empty))
+    one = one_row if block == 1 else one_block
+    belief, moving, info = jax.lax.fori_loop(0, blocks, one, (belief, moving, empty))
+    return family.trim(belief, size), moving, info
 
 
 def _put(info: RowInfo, now: RowInfo, t: Any) -> RowInfo:

@@ -38,7 +38,8 @@ class Window(NamedTuple):
     Attributes:
         belief: As it stands (row by row), or as it stood when the window was opened (blocked).
         matrix: ``(T, N)``: the fields' A, or A S when blocked.
-        offset: ``(T,)``: the fields' b, or their means when blocked.
+        value: ``(T,)``: the fields at the mean when the window was opened.
+        start: ``(N,)`` that mean; blocked it is the belief's.
         directions: ``(T, N)`` blocked only: Q of the slots absorbed so far.
         weights: ``(T, T)`` blocked only: W with the root now S (I + Uᵀ W U), U the directions.
         steps: ``(T,)`` blocked only: the mean now m + S Uᵀ y.
@@ -46,7 +47,8 @@ class Window(NamedTuple):
 
     belief: Belief
     matrix: jax.Array
-    offset: jax.Array
+    value: jax.Array
+    start: jax.Array
     directions: Any = ()
     weights: Any = ()
     steps: Any = ()
@@ -69,8 +71,20 @@ class Family(Protocol):
         """How many rows are worth folding behind one window."""
         ...
 
-    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
-        """Opens a window on the fields of some rows, ``matrix (T, N)``, ``offset (T,)``."""
+    def width(self, size: int) -> int:
+        """Length to which θ is padded with zeros while rows are folded one by one, for even vector registers."""
+        ...
+
+    def pad(self, belief: Belief, width: int) -> Belief:
+        """The belief padded to this length."""
+        ...
+
+    def trim(self, belief: Belief, size: int) -> Belief:
+        """The belief without its padding."""
+        ...
+
+    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
+        """Opens a window on the fields of some rows: ``matrix (T, N)``, ``value (T,)`` at the belief's mean."""
         ...
 
     def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
@@ -118,8 +132,16 @@ def _variances_of(blocks: Sequence[Any], size: int) -> np.ndarray:
     return variances
 
 
-def _row_by_row(belief: Belief, matrix: jax.Array, offset: jax.Array) -> Window:
-    return Window(belief, matrix, offset)
+def _row_by_row(belief: Belief, matrix: jax.Array, value: jax.Array) -> Window:
+    return Window(belief, matrix, value, belief.mean)
+
+
+def _field_now(window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    """A and mean of the field at a slot, while rows are folded one by one."""
+    rows = _slots(window.matrix, slot, size)
+    if window.matrix.shape[0] == size:  # the only factor of its row: nothing has moved
+        return rows, window.value
+    return rows, _slots(window.value, slot, size) + rows @ (window.belief.mean - window.start)
 
 
 def _bracket(q: jax.Array, root: jax.Array) -> jax.Array:
@@ -156,23 +178,37 @@ class Full:
         wanted = 16 if size < 400 else 32
         return max(1, 1 << int(np.log2(max(1, wanted // max(1, slots)))))
 
-    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+    def width(self, size: int) -> int:
+        """Whole vector registers: a ragged end costs the matrix products up to a third."""
+        return size if size < 16 else -(-size // 8) * 8
+
+    def pad(self, belief: Belief, width: int) -> Belief:
+        """Zeros below and to the right."""
+        more = width - belief.mean.shape[0]
+        return belief if not more else Belief(jnp.pad(belief.mean, (0, more)), jnp.pad(belief.scale, (0, more)))
+
+    def trim(self, belief: Belief, size: int) -> Belief:
+        """The leading corner."""
+        return belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
+
+    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Blocked: one product F = A S for all rows, and an empty transformation."""
         if not blocked:
-            return _row_by_row(belief, matrix, offset)
+            return _row_by_row(belief, matrix, value)
         slots = matrix.shape[0]
         zero = jnp.zeros_like(matrix)
         weights = jnp.zeros((slots, slots), matrix.dtype)
-        means = matrix @ belief.mean + offset
-        return Window(belief, matrix @ belief.scale, means, zero, weights, jnp.zeros(slots, matrix.dtype))
+        steps = jnp.zeros(slots, matrix.dtype)
+        return Window(belief, matrix @ belief.scale, value, belief.mean, zero, weights, steps)
 
     def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
         """Blocked: the window's F, moved by what the earlier slots did to the root and the mean."""
-        rows, offset = _slots(window.matrix, slot, size), _slots(window.offset, slot, size)
         if isinstance(window.directions, tuple):
-            return rows @ window.belief.mean + offset, rows @ window.belief.scale
+            rows, mean = _field_now(window, slot, size)
+            return mean, rows @ window.belief.scale
+        rows = _slots(window.matrix, slot, size)
         overlap = rows @ window.directions.T
-        return offset + overlap @ window.steps, rows + (overlap @ window.weights) @ window.directions
+        return _slots(window.value, slot, size) + overlap @ window.steps, rows + (overlap @ window.weights) @ window.directions
 
     def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
         """S ← S (I + Qᵀ (R - I) Q), m ← m + S Qᵀ d."""
@@ -235,14 +271,26 @@ class Diagonal:
         """Row by row: the projection comes between rows."""
         return 1
 
-    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+    def width(self, size: int) -> int:
+        """No padding: the work is one pass over memory."""
+        return size
+
+    def pad(self, belief: Belief, width: int) -> Belief:
+        """As it is."""
+        return belief
+
+    def trim(self, belief: Belief, size: int) -> Belief:
+        """As it is."""
+        return belief
+
+    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Row by row."""
-        return _row_by_row(belief, matrix, offset)
+        return _row_by_row(belief, matrix, value)
 
     def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
         """F = A diag(sd)."""
-        rows = _slots(window.matrix, slot, size)
-        return rows @ window.belief.mean + _slots(window.offset, slot, size), rows * window.belief.scale
+        rows, mean = _field_now(window, slot, size)
+        return mean, rows * window.belief.scale
 
     def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
         """Keeps the diagonal of the new covariance."""
@@ -286,14 +334,26 @@ class Spherical:
         """Row by row: the projection comes between rows."""
         return 1
 
-    def open(self, belief: Belief, matrix: jax.Array, offset: jax.Array, blocked: bool) -> Window:
+    def width(self, size: int) -> int:
+        """No padding: the work is one pass over memory."""
+        return size
+
+    def pad(self, belief: Belief, width: int) -> Belief:
+        """As it is."""
+        return belief
+
+    def trim(self, belief: Belief, size: int) -> Belief:
+        """As it is."""
+        return belief
+
+    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Row by row."""
-        return _row_by_row(belief, matrix, offset)
+        return _row_by_row(belief, matrix, value)
 
     def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
         """F = sd A."""
-        rows = _slots(window.matrix, slot, size)
-        return rows @ window.belief.mean + _slots(window.offset, slot, size), rows * window.belief.scale
+        rows, mean = _field_now(window, slot, size)
+        return mean, rows * window.belief.scale
 
     def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
         """Keeps the mean of the diagonal: c ← c (1 + tr(Qᵀ (M - I) Q) / N)."""
