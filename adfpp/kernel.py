@@ -281,7 +281,10 @@ def fold_rows(
 
     blocks = (count + block - 1) // block
     one = one_row if block == 1 else one_block
-    belief, moving, info = jax.lax.fori_loop(0, blocks, one, (belief, moving, empty))
+    if length == 1:  # a loop would cost more than the row
+        belief, moving, info = one(jnp.zeros((), int), (belief, moving, empty))
+    else:
+        belief, moving, info = jax.lax.fori_loop(0, blocks, one, (belief, moving, empty))
     return family.trim(belief, size), moving, info
 
 

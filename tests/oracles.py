@@ -1,7 +1,7 @@
 """References for tilted moments: written without JAX, and without a line of the package that they judge.
 
 A tilt is a Gaussian cavity ``N(mean, sd²)`` times a factor ``exp(log_factor(h))``. Its moments are given in the
-cavity's own units, as the package gives them: the tilted mean is ``mean + sd * shift``, the tilted sd ``sd * root``.
+cavity's own units, as the package gives them: tilted mean ``mean + sd * shift``, tilted sd ``sd * root``.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,8 +35,8 @@ def tilted_moments(
 ) -> Moments:
     """Tilted moments by Gauss-Legendre panels, bisected until their halves agree, in NumPy's longest floats.
 
-    The factor is looked at on a fine grid of the cavity and on graded grids around ``points``, and the integral is
-    split at every peak found and at the points themselves. The variance is an integral about the mean.
+    The factor is looked at on a fine grid of the cavity and on graded grids around ``points``, and the integral
+    is split at every peak found and at the points themselves. The variance is an integral about the mean.
 
     Args:
         log_factor: Vectorised, and at home with ``np.longdouble``. May have steps, kinks and ``-inf``.
@@ -93,7 +93,9 @@ def _survey(
     where = np.flatnonzero(is_peak) + 1
     if where.size > 50:  # a plateau, or rounding on one: the ends and the middle say enough
         where = where[np.linspace(0, where.size - 1, 50).astype(int)]
-    peaks = np.array([_climb(log_tilt, grid[i - 1], grid[i + 1]) for i in where] or [grid[np.argmax(heights)]])
+    peaks = np.array(
+        [_climb(log_tilt, grid[i - 1], grid[i + 1]) for i in where] or [grid[np.argmax(heights)]]
+    )
     at_peaks = log_tilt(peaks)
     peak, top = peaks[np.argmax(at_peaks)], at_peaks.max()
     seen = np.flatnonzero(heights > top - _UNSEEN)
@@ -176,8 +178,8 @@ def gaussian_moments(value: float, noise: float, mean: float, sd: float) -> Mome
 def probit_moments(label: int, mean: float, sd: float, noise: float = 1.0, flip: float = 0.0) -> Moments:
     """The tilt by ``flip + (1 - 2 flip) Φ(s h / noise)``, by derivatives of log Z with respect to the mean.
 
-    Z(m) = flip + (1 - 2 flip) Φ(s m / √(noise² + sd²)); the tilted mean is m + sd² (log Z)' and the tilted variance
-    sd² + sd⁴ (log Z)''.
+    Z(m) = flip + (1 - 2 flip) Φ(s m / √(noise² + sd²)); the tilted mean is m + sd² (log Z)' and the tilted
+    variance sd² + sd⁴ (log Z)''.
     """
     with mp.workdps(_DIGITS):
         m, s, f = mp.mpf(mean), mp.mpf(sd), mp.mpf(flip)

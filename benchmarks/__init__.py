@@ -1,0 +1,1 @@
+"""Measurements of the package: accuracy against references, speed against peers."""
