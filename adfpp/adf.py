@@ -142,6 +142,7 @@ class ADF:
         self._latest: Program | None = None
         self._unchecked: dict[int, list[np.ndarray]] = {}
         self._priors: dict[str, Any] = {}
+        self._projected: dict[int, tuple[list[np.ndarray], list[Block]]] = {}
         self._lengths: Counter[int] = Counter()
 
     # ------------------------------------------------------------------------------------------ reading
@@ -187,6 +188,7 @@ class ADF:
         if dict(priors) != self._priors:
             self._priors = dict(priors)
             self._plans.clear()
+            self._projected.clear()
 
     def _from_posterior(self, program: Program, prior: Posterior) -> Belief:
         """The other posterior's belief in this program's order of sites and this family."""
@@ -214,7 +216,12 @@ class ADF:
         return self.family.start(blocks, program.size, program.dtype)
 
     def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> list[Block]:
-        return program.project_prior([a[:1] for a in rows], shared)
+        """The prior's blocks; kept for the next call with the same shared arrays."""
+        kept = self._projected.get(id(program))
+        if kept is None or not all(np.array_equal(a, b) for a, b in zip(kept[0], shared, strict=True)):
+            blocks = program.project_prior([a[:1] for a in rows], shared)
+            kept = self._projected[id(program)] = ([np.array(a) for a in shared], blocks)
+        return kept[1]
 
     def _check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
         """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""

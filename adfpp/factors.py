@@ -184,12 +184,12 @@ def _general_prepare(trace: Trace, site: SiteOutputs, cuts: list[Cut], elements:
     behind = tail_part(trace, cuts, site.log_prob, elements)
 
     def prepare(*inputs: Any) -> Callable[[Any, jax.Array, jax.Array], Tilted]:
-        log_factor = behind(*inputs)
+        log_factor, marks = behind(*inputs)
 
         def tilt(e: Any, mean: jax.Array, scale: jax.Array) -> Tilted:
             if mean.shape[0] == 0:  # the row says nothing about θ, only about the evidence
                 return Tilted(log_factor(mean, e).astype(mean.dtype), mean, scale, jnp.zeros((), mean.dtype))
-            return rule(lambda h: log_factor(h, e).astype(mean.dtype), mean, scale)
+            return rule(lambda h: log_factor(h, e).astype(mean.dtype), mean, scale, marks(mean.dtype, e))
 
         return tilt
 

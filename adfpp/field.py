@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from adfpp.marks import Marks
+
 Env = dict[Any, Any]
 
 
@@ -386,12 +388,50 @@ def _stacked_positions(cuts: Sequence[Cut]) -> np.ndarray:
     return np.array([np.concatenate([s + i for s, i in zip(starts, c.indices, strict=True)]) for c in cuts])
 
 
+class _Marked(NamedTuple):
+    values: tuple[Any, ...]
+    places: np.ndarray  # (E, m) in the concatenation of the values, flattened
+    centres: int
+
+
+_CENTRES = frozenset(["integer_pow", "square"])
+_BENDS = frozenset("abs max min sign clamp exp exp2 expm1 log1p logistic tanh erf erfc".split())
+_MOST_MARKS = 6
+
+
+def _marked_values(trace: Trace, behind: Sequence[Any], output: Any, elements: Sequence[int]) -> _Marked:
+    """The affine elements behind a cut of one number that enter squares (first), kinks and exponentials."""
+    found: list[list[tuple[Any, int, bool]]] = []
+    for element in elements:
+        wanted = np.zeros(output.aval.shape, bool)
+        wanted.reshape(-1)[element] = True
+        masks = _needed_elements(trace, output, wanted)
+        mine: dict[tuple[Any, int], bool] = {}
+        for eqn in behind:
+            name = eqn.primitive.name
+            if name not in _CENTRES and name not in _BENDS:
+                continue
+            for v in eqn.invars:
+                if isinstance(v, jex.Literal) or trace.degrees.get(v) != Degree.AFFINE or v not in masks:
+                    continue
+                for i in np.flatnonzero(masks[v]):
+                    mine[v, int(i)] = mine.get((v, int(i)), False) or name in _CENTRES
+        found.append([(v, i, c) for (v, i), c in sorted(mine.items(), key=lambda item: not item[1])][:_MOST_MARKS])
+    count = min(len(f) for f in found)
+    found = [f[:count] for f in found]
+    values = tuple(dict.fromkeys(v for f in found for v, _, _ in f))
+    starts = dict(zip(values, np.cumsum([0, *(int(np.prod(v.aval.shape)) for v in values)]), strict=False))
+    places = np.array([[starts[v] + i for v, i, _ in f] for f in found], int).reshape(len(found), count)
+    return _Marked(values, places, min((sum(c for _, _, c in f) for f in found), default=0))
+
+
 def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence[int]) -> Callable[..., Any]:
     """What lies behind the cuts of several elements of one output.
 
     Returns:
-        ``prepare(*inputs) -> log_factor`` where ``log_factor(h, e)`` is the value of element ``elements[e]`` when the
-        field of cut e is ``h (k,)``. What does not depend on the field is computed in ``prepare``.
+        ``prepare(*inputs) -> (log_factor, marks)``: ``log_factor(h, e)`` is the value of element ``elements[e]`` when the
+        field of cut e is ``h (k,)``; ``marks(dtype, e)`` are its landmarks. What does not depend on the field is computed in
+        ``prepare``.
     """
     values = cuts[0].values
     behind = _needed(trace.equations, [output], frozenset(values))
@@ -404,8 +444,9 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
             varies |= set(eqn.outvars)
     positions = _stacked_positions(cuts) if len(cuts) > 1 else None
     places = np.asarray(elements)
+    marked = _marked_values(trace, moving, output, elements) if cuts[0].size == 1 else None
 
-    def prepare(*inputs: Any) -> Callable[[jax.Array, Any], jax.Array]:
+    def prepare(*inputs: Any) -> tuple[Callable[[jax.Array, Any], jax.Array], Callable[..., Marks]]:
         shared = trace.constants | dict(zip(trace.inputs, inputs, strict=True))
         _evaluate(fixed, shared)
 
@@ -416,7 +457,24 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
             out = jnp.ravel(_read(output, env))
             return out[places[0]] if positions is None else out[jnp.asarray(places)[e]]
 
-        return log_factor
+        def crossings(dtype: Any, e: Any) -> jax.Array:
+            """Where the marked values, which are affine in the one number h, vanish."""
+            at = []
+            for h in (0.0, 1.0):
+                env = dict(shared)
+                env.update(zip(values, _unstack(jnp.full(1, h, dtype), e), strict=True))
+                _evaluate(moving, env)
+                flat = jnp.concatenate([jnp.ravel(env[v]) for v in marked.values])
+                at.append(flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]])
+            slope = at[1] - at[0]
+            return jnp.where(slope != 0, -at[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan).astype(dtype)
+
+        def marks(dtype: Any, e: Any = 0) -> Marks:
+            if marked is None or not marked.values:
+                return Marks(jnp.zeros(0, dtype), 0)
+            return Marks(crossings(dtype, e), marked.centres)
+
+        return log_factor, marks
 
     def _unstack(h: jax.Array, e: Any) -> list[jax.Array]:
         if positions is None:
@@ -469,3 +527,11 @@ def depends_on(trace: Trace, output: Any) -> np.ndarray:
         return np.ones(trace.theta.aval.shape, bool)
     masks = _needed_elements(trace, output, np.ones(output.aval.shape, bool))
     return masks.get(trace.theta, np.zeros(trace.theta.aval.shape, bool))
+
+
+def scalar_factor(f: Callable[[jax.Array], jax.Array], dtype: Any) -> tuple[Callable[..., jax.Array], Marks]:
+    """A log-factor ``(1,) -> ()`` of one number, prepared as those of a model are: itself, and its landmarks."""
+    traced = trace(lambda h: [f(h).reshape(1)], jax.ShapeDtypeStruct((1,), dtype))
+    cut = Cut((traced.theta,), (np.arange(1),))
+    log_factor, marks = tail_part(traced, [cut], traced.outputs[0], [0])()
+    return log_factor, marks(dtype)

@@ -1,7 +1,7 @@
 """How accurate the one-dimensional tilts are, on cavities from far too narrow to far too wide.
 
-Run as ``python -m benchmarks.accuracy``; ``--write`` puts the tables into docs/accuracy.md, ``--misses`` lists
-the cells that miss their bound. The references come from tests/oracles.py.
+Run as ``python -m benchmarks.accuracy``; ``--write`` puts the tables into docs/accuracy.md, ``--misses``
+lists the cells that miss their bound. The references come from tests/oracles.py.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from jax.scipy.special import betaln
 from scipy.special import gammaln, log_ndtr
 
 from adfpp.distributions import Probit
+from adfpp.field import scalar_factor
 from adfpp.tilt import ACCURATE, AUTO, Quadrature
 from tests.oracles import Moments, probit_moments, tilted_moments
 
@@ -254,9 +255,11 @@ def errors(likelihood: Likelihood, rule: Quadrature, truth: Moments) -> Errors:
     def log_factor(h: jax.Array) -> jax.Array:
         return likelihood.distribution(h[0]).log_prob(jnp.asarray(likelihood.value))
 
+    prepared, marks = scalar_factor(log_factor, jnp.zeros(()).dtype)
+
     @jax.jit
     def moments(cavities: tuple[jax.Array, jax.Array]) -> Any:
-        return jax.lax.map(lambda c: rule(log_factor, c[0][None], c[1][None, None]), cavities)
+        return jax.lax.map(lambda c: rule(prepared, c[0][None], c[1][None, None], marks), cavities)
 
     tried = cells(likelihood)
     out = moments((jnp.asarray([c.mean for c in tried]), jnp.asarray([c.sd for c in tried])))
@@ -353,23 +356,23 @@ _PAGE = """# Accuracy of the tilted moments
 
 Made by `python -m benchmarks.accuracy --write`.
 
-Where a likelihood has no closed form, each update integrates one row's likelihood against the belief about its
-field. Here that integral is compared with references that share no code with it: Gauss-Legendre panels in extended
-precision, bisected until their halves agree, and for the probit its exact formula in 80 digits.
+Where a likelihood has no closed form, each update integrates one row's likelihood against the belief about
+its field. Here that integral is compared with references that share no code with it: Gauss-Legendre panels in
+extended precision, bisected until their halves agree, and for the probit its exact formula in 80 digits.
 
 Every likelihood is tried on cavities whose sd is {widths}
 times the likelihood's own width, with their means {distances} cavity sds away from it on either side.
-The width and place of a likelihood are those of its peak as a function of the field; 1 and 0 if it has none.
-Errors are of the mean in tilted sds, of the variance relative, of log Z absolute. The bound is the error that a
-rule should keep to: the looser ones are for likelihoods that are not log-concave.
+The width and place of a likelihood are those of its peak as a function of the field; 1 and 0 if it has
+none. Errors are of the mean in tilted sds, of the variance relative, of log Z absolute. The bound is the error
+that a rule should keep to: the looser ones are for likelihoods that are not log-concave.
 
-"Estimate ≥ error" is the share of cells on which the rule's own error estimate is at least the largest of the
-three errors. "Marked" are the cells whose estimate is above the rule's `report`; a run gives such rows the status
-`INACCURATE`. The last column counts the cells that miss the bound without being marked.
+"Estimate ≥ error" is the share of cells on which the rule's own error estimate is at least the largest of
+the three errors. "Marked" are the cells whose estimate is above the rule's `report`; a run gives such rows the
+status `INACCURATE`. The last column counts the cells that miss the bound without being marked.
 
-The closed forms (probit, Rosenblatt, Gaussian) are exact to rounding, and the tests hold them to that; the probit
-and Gaussian lines below are those of the quadrature. The negative binomial's reference takes its constant from
-JAX's `betaln`, as NumPyro does, which is off by 1.3e-6 there.
+The closed forms (probit, Rosenblatt, Gaussian) are exact to rounding, and the tests hold them to that; the
+probit and Gaussian lines below are those of the quadrature. The negative binomial's reference takes its
+constant from JAX's `betaln`, as NumPyro does, which is off by 1.3e-6 there.
 
 ## The default rule
 
@@ -381,9 +384,9 @@ JAX's `betaln`, as NumPyro does, which is off by 1.3e-6 there.
 {accurate}
 ## Surprises beyond thirty sds
 
-Cavities narrower than the likelihood, 10 and 30 widths *of the likelihood* away: up to 30,000 cavity sds. Where
-the log-likelihood falls exponentially (Poisson, Gamma) the row then contradicts the belief so far that the tilt
-lies thousands of cavity sds away; what counts there is that it is marked.
+Cavities narrower than the likelihood, 10 and 30 widths *of the likelihood* away: up to 30,000 cavity sds.
+Where the log-likelihood falls exponentially (Poisson, Gamma) the row then contradicts the belief so far that
+the tilt lies thousands of cavity sds away; what counts there is that it is marked.
 
 The default rule:
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.marks import Marks
 from adfpp.tilt.base import Tilted
 from adfpp.tilt.peak import peak_fit
 
@@ -38,7 +39,11 @@ class MonteCarlo:
         return self.report
 
     def __call__(
-        self, log_factor: Callable[[jax.Array], jax.Array], mean: jax.Array, scale: jax.Array
+        self,
+        log_factor: Callable[[jax.Array], jax.Array],
+        mean: jax.Array,
+        scale: jax.Array,
+        marks: Marks | None = None,
     ) -> Tilted:
         """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; shapes as in ``Quadrature``."""
         size, dtype = mean.shape[0], mean.dtype

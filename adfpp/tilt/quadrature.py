@@ -23,13 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss, hermevander
-from numpy.polynomial.legendre import leggauss
+from numpy.polynomial.legendre import legder, leggauss, legroots, legval, legvander
 
+from adfpp.marks import Marks
 from adfpp.tilt.base import Tilted
 from adfpp.tilt.peak import peak_fit
 
 LogFactor = Callable[[jax.Array], jax.Array]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_LOST = 160.0  # roundings inside a likelihood, whose normalising constants may be larger than what is left of them
 
 
 @dataclass(frozen=True)
@@ -43,26 +45,30 @@ class Quadrature:
         max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
     """
 
-    tol: float = 1e-8
+    tol: float = 1e-7
     report: float = 1e-6
     nodes: int = 20
-    max_panels: int = 60
+    max_panels: int = 100
 
     def reported(self, dtype: jnp.dtype) -> float:
         """The error above which a row is marked, for this dtype."""
         return max(self.report, 2e4 * float(jnp.finfo(dtype).eps))
 
-    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array) -> Tilted:
+    def __call__(
+        self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None
+    ) -> Tilted:
         """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
 
         Args:
             log_factor: ``(k,) -> ()``, log of the factor as a function of the field.
             mean: ``(k,)``, cavity mean.
             scale: ``(k, k)``, lower triangular root of the cavity covariance.
+            marks: Where a scalar factor may peak or bend, if that is known.
         """
         tol = max(self.tol, 8.0 * float(jnp.finfo(mean.dtype).eps))
         if mean.shape[0] == 1:
-            return _one_dimension(log_factor, mean, scale, self, tol)
+            known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
+            return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
         return _few_dimensions(log_factor, mean, scale, self, tol)
 
 
@@ -71,29 +77,80 @@ class Quadrature:
 
 @cache
 def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes, and rows that turn factor values there into Hermite coefficients 0, 1, 2 and the last four."""
+    """Nodes, and the matrix that turns factor values there into coefficients of normalised Hermite polynomials."""
     x, w = hermegauss(nodes)
-    w = w / w.sum()
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
-    coefficients = (hermevander(x, nodes - 1) / norms).T * w
-    return x, coefficients[[0, 1, 2, -4, -3, -2, -1]]
+    return x, (hermevander(x, nodes - 1) / norms).T * (w / w.sum())
 
 
-def _one_dimension(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, rule: Quadrature, tol: float) -> Tilted:
-    centre, sd = mean[0], scale[0, 0]
+def _tail_error(middle: jax.Array, last: jax.Array) -> jax.Array:
+    """What the coefficients beyond a rule amount to, from the largest around its middle and at its end, 8 degrees apart.
+
+    They are continued from one rule's length to twice that, where aliasing begins, as a geometric series and summed. The
+    coefficients of a smooth factor fall so or nearly so; those of a kink fall like a power, which makes their ratio, and
+    with it this estimate, large.
+    """
+    ratio = jnp.minimum(last / jnp.maximum(middle, float(jnp.finfo(last.dtype).tiny)), 1.0)
+    per_degree = jnp.sqrt(jnp.sqrt(jnp.sqrt(ratio)))
+    return last * ratio * ratio / jnp.maximum(1.0 - per_degree, 1e-3)
+
+
+def _one_dimension(
+    log_factor: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+) -> Tilted:
+    dtype, nodes = centre.dtype, rule.nodes
+    eps = float(jnp.finfo(dtype).eps)
     values = jax.vmap(lambda h: log_factor(h[None]))
 
-    x, coefficients = _hermite(rule.nodes)
-    log_values = values(centre + sd * jnp.asarray(x, mean.dtype))
+    x, matrix = _hermite(nodes)
+    tails = (slice(nodes - 12, nodes - 8), slice(nodes - 4, nodes))
+    chosen = np.concatenate([matrix[:3], *[matrix[t] for t in tails]])
+    log_values = values(centre + sd * jnp.asarray(x, dtype))
     top = jnp.max(log_values)
-    c = jnp.asarray(coefficients, mean.dtype) @ jnp.exp(log_values - top)
+    factor = jnp.exp(log_values - top)
+    c = jnp.asarray(chosen, dtype) @ factor
     shift = c[1] / c[0]
     variance = 1.0 + math.sqrt(2.0) * c[2] / c[0] - shift * shift
-    leftover = jnp.max(jnp.abs(c[3:])) / c[0]
-    error = 4.0 * leftover * leftover / variance
+    sizes = jnp.abs(c) / c[0]
+    error = 2.0 * _tail_error(jnp.max(sizes[3:7]), jnp.max(sizes[7:])) / variance
+    if marks.centres:
+        error = error + _hidden(values, centre, sd, marks.at[: marks.centres], factor, top, c[0], nodes)
     easy = (error < tol) & (variance > 0)
-    first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error)
-    return jax.lax.cond(easy, lambda: first, lambda: _adaptive(values, centre, sd, rule, tol))
+    rounding = eps * (_LOST + 4.0 * jnp.max(jnp.abs(log_values)) + 2.0 * jnp.abs(centre) / sd)
+    first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
+
+
+    def harder() -> Tilted:
+        if marks.centres:  # panels of fixed width may overlook a narrow peak
+            return _adaptive(values, centre, sd, marks, rule, tol)
+        second = _composite(values, centre, sd)
+        return jax.lax.cond(second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
+
+    return jax.lax.cond(easy, lambda: first, harder)
+
+
+def _hidden(
+    values: LogFactor,
+    centre: jax.Array,
+    sd: jax.Array,
+    at: jax.Array,
+    factor: jax.Array,
+    top: jax.Array,
+    mass: jax.Array,
+    nodes: int,
+) -> jax.Array:
+    """How much a narrow peak at a landmark may hold that the nodes have not seen: factor minus its interpolant there."""
+    _, matrix = _hermite(nodes)
+    u = jnp.where(jnp.isnan(at), 0.0, (at - centre) / sd)
+    near = jnp.abs(u) < 6.0
+    v = jnp.where(near, u, 0.0)
+    polynomials = [jnp.ones_like(v), v]
+    for j in range(1, nodes - 1):  # normalised: √(j+1) p_{j+1} = v p_j - √j p_{j-1}
+        polynomials.append((v * polynomials[j] - math.sqrt(j) * polynomials[j - 1]) / math.sqrt(j + 1))
+    interpolant = (jnp.asarray(matrix, v.dtype) @ factor) @ jnp.stack(polynomials)
+    there = jnp.exp(values(centre + sd * u) - top - 0.5 * u * u)
+    missed = jnp.where(near, jnp.abs(there - interpolant * jnp.exp(-0.5 * v * v)), there)
+    return 0.05 * jnp.max(jnp.where(jnp.isnan(at), 0.0, missed)) / mass
 
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number: 0 is no special point; ±332 sd
@@ -103,77 +160,107 @@ _MAX_ZOOMS = 14
 
 
 @cache
-def _kronrod() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes of the 21-point Kronrod rule on [-1, 1], its weights, and those of the 10-point Gauss rule inside.
+def _kronrod() -> tuple[np.ndarray, np.ndarray]:
+    """The 21-point Kronrod rule on [-1, 1]: its nodes, and rows of weights.
 
-    The Kronrod nodes are the zeros of the Stieltjes polynomial E with ∫ P_10 E P_j = 0 for j ≤ 10; solved for here in
-    extended precision by Newton from the interlacing points, with the weights by matching moments of Legendre
-    polynomials.
+    The rows: the Kronrod rule, the 10-point Gauss rule inside it, and the values at -1 and at 1 of the polynomial through
+    all nodes. The Kronrod nodes beside the Gauss ones are the zeros of the Stieltjes polynomial E of degree 11 with
+    ∫ P_10 E P_j = 0 for j ≤ 10; the weights follow from the moments of Legendre polynomials.
     """
     n = 10
     gauss_x, gauss_w = leggauss(n)
     fine_x, fine_w = leggauss(4 * n)
-    legendre = np.polynomial.legendre.legvander(fine_x, n + 1)
-    weight = fine_w * legendre[:, n]
-    # E = P_{n+1} + sum_j a_j P_j of the same parity, orthogonal to all lower degrees under the weight P_n
+    polynomials = legvander(fine_x, n + 1)
+    weight = fine_w * polynomials[:, n]
     js = np.arange((n + 1) % 2, n + 1, 2)
-    rows = (legendre[:, js] * weight[:, None]).T @ legendre[:, js]
-    right = -(legendre[:, js] * weight[:, None]).T @ legendre[:, n + 1]
-    a = np.zeros(n + 2)
-    a[n + 1] = 1.0
-    a[js] = np.linalg.lstsq(rows, right, rcond=None)[0]
-    extra_x = np.sort(np.polynomial.legendre.legroots(a).real)
+    rows = (polynomials[:, js] * weight[:, None]).T @ polynomials[:, js]
+    right = -(polynomials[:, js] * weight[:, None]).T @ polynomials[:, n + 1]
+    stieltjes = np.zeros(n + 2)
+    stieltjes[n + 1] = 1.0
+    stieltjes[js] = np.linalg.lstsq(rows, right, rcond=None)[0]
+    extra_x = np.sort(legroots(stieltjes).real)
     for _ in range(3):
-        derivative = np.polynomial.legendre.legder(a)
-        extra_x = extra_x - np.polynomial.legendre.legval(extra_x, a) / np.polynomial.legendre.legval(
-            extra_x, derivative
-        )
+        extra_x = extra_x - legval(extra_x, stieltjes) / legval(extra_x, legder(stieltjes))
     x = np.sort(np.concatenate([gauss_x, extra_x]))
     x = 0.5 * (x - x[::-1])
-    vander = np.polynomial.legendre.legvander(x, len(x) - 1)
-    target = np.zeros(len(x))
-    target[0] = 2.0
-    kronrod_w = np.linalg.solve(vander.T, target)
+    # polynomial coefficients from values at the nodes
+    inverse = np.linalg.inv(legvander(x, len(x) - 1))
     inner = np.zeros(len(x))
     inner[1::2] = gauss_w
-    return x, kronrod_w, inner
+    signs = (-1.0) ** np.arange(len(x))
+    return x, np.stack([2.0 * inverse[0], inner, signs @ inverse, np.ones(len(x)) @ inverse])
 
 
-class _Walk(NamedTuple):
-    """The adaptive integral under way: a stack of panels, depth first, and what has been summed."""
-
-    panels: jax.Array  # (depth, 2)
-    depth: jax.Array
-    used: jax.Array
-    top: jax.Array  # log of the unit in which the sums are held
-    sums: jax.Array  # (3,): integrals of 1, v, v² with v the distance from the peak
-    errors: jax.Array  # (3,)
+def _sorted(a: jax.Array) -> jax.Array:
+    """A few numbers in order, by counting: a call of the library's sort would cost each row far more than this."""
+    i = jnp.arange(a.shape[0])
+    before = (a[None, :] < a[:, None]) | ((a[None, :] == a[:, None]) & (i[None, :] < i[:, None]))
+    rank = jnp.sum(before, 1)
+    return jnp.sum(jnp.where(rank[None, :] == i[:, None], a[None, :], 0.0), 1)
 
 
-def _adaptive(values: LogFactor, centre: jax.Array, sd: jax.Array, rule: Quadrature, tol: float) -> Tilted:
+def _once(a: jax.Array) -> jax.Array:
+    """Keeps the compiler from evaluating an array anew for each of its uses."""
+    return jax.lax.optimization_barrier(a)
+
+
+def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: jax.Array) -> jax.Array:
+    """The worst error of (mean in sds, variance, log Z), from those of the integrals of 1, v, v²."""
+    mean = errors[1] / (total * jnp.sqrt(variance))
+    return jnp.maximum(errors[0] / total, jnp.maximum(mean, (errors[2] + 2.0 * jnp.abs(offset) * errors[1]) / (total * variance)))
+
+
+_PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
+
+
+def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
+    """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel."""
     dtype = centre.dtype
+    eps = float(jnp.finfo(dtype).eps)
+    x, weights = _kronrod()
+    half = 0.5 * (_PANELS[1] - _PANELS[0])
+    u = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + half * x).astype(dtype)
+    logs = _once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
+    top = jnp.max(logs)
+    density = _once(jnp.exp(logs - top))
+    powers = np.stack([np.ones_like(u), u, u * u], -1) * half
+    both = np.concatenate([powers * weights[0][:, None], powers * weights[1][:, None]], -1).astype(dtype)
+    sums = jnp.einsum("pn,pnk->pk", density, both)  # (panels, 3 powers by either rule)
+    total, first, second = jnp.sum(sums[:, :3], 0)
+    gap = jnp.abs(sums[:, :3] - sums[:, 3:])
+    size = jnp.stack([total, jnp.sqrt(total * second), second])
+    relative = gap / size
+    errors = size * jnp.sum(jnp.minimum(relative, (60.0 * relative) ** 1.5), 0)
+    mean = first / total
+    variance = second / total - mean * mean
+    ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
+    rounding = eps * (_LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance))
+    rounding = rounding + eps * 100.0 * mean * mean / variance
+    error = _relative(errors, total, mean, variance) + ends + rounding
+    return Tilted(top + jnp.log(total) - _HALF_LOG_2PI, mean[None], jnp.sqrt(variance)[None, None], error)
+
+
+def _adaptive(
+    values: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+) -> Tilted:
+    dtype = centre.dtype
+    eps = float(jnp.finfo(dtype).eps)
 
     def log_tilt(u: jax.Array) -> jax.Array:
         out = values(centre + sd * u) - 0.5 * u * u
         return jnp.where(jnp.isnan(out), -jnp.inf, out)
 
-    peak, left, right, near_left, near_right, top = _frame(log_tilt, dtype)
-    walk = _integrate(log_tilt, peak, (left, near_left, near_right, right), top, rule.max_panels, tol)
-    total = walk.sums[0]
-    offset = walk.sums[1] / total
-    variance = walk.sums[2] / total - offset * offset
+    known = (marks.at - centre) / sd
+    known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN, too, fails the comparison
+    peak, top, width, edges = _frame(log_tilt, known)
+    unit, (total, first, second), errors = _integrate(log_tilt, peak, top, width, edges, rule.max_panels, tol)
+    offset = first / total
+    variance = second / total - offset * offset
     width = jnp.sqrt(variance)
-    rounding = float(jnp.finfo(dtype).eps) * (8.0 + (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
-    error = rounding + jnp.max(
-        jnp.stack(
-            [
-                walk.errors[0] / total,
-                walk.errors[1] / (total * width),
-                (walk.errors[2] + 2.0 * jnp.abs(offset) * walk.errors[1]) / (total * variance),
-            ]
-        )
-    )
-    log_z = walk.top + jnp.log(total) - _HALF_LOG_2PI
+    height = jnp.abs(unit + 0.5 * peak * peak)
+    rounding = eps * (_LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
+    error = rounding + _relative(errors, total, offset, variance)
+    log_z = unit + jnp.log(total) - _HALF_LOG_2PI
     # a sure field has nothing to integrate: the factor is a constant
     sure = sd <= 0
     return Tilted(
@@ -184,131 +271,154 @@ def _adaptive(values: LogFactor, centre: jax.Array, sd: jax.Array, rule: Quadrat
     )
 
 
-def _frame(log_tilt: LogFactor, dtype: jnp.dtype) -> tuple[jax.Array, ...]:
-    """The peak of the tilt, where it has dropped out of sight on either side, and a first grading in between.
+def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The peak of the tilt, the log-tilt there, its width, and sorted edges between which to integrate.
 
-    Returns:
-        ``(peak, far_left, far_right, near_left, near_right, log-tilt at the peak)``.
+    The edges are the peak, where the tilt has dropped by 2 and where it has dropped out of sight on either side, the
+    ends of what the grid has seen beyond, and the landmarks.
     """
+    dtype = known.dtype
     grid = jnp.asarray(_GRID, dtype)
-    heights = log_tilt(grid)
-    best = jnp.clip(jnp.argmax(heights), 1, len(_GRID) - 2)
+    points = jnp.concatenate([grid, known])
+    heights = _once(log_tilt(points))
+    best = jnp.argmax(heights)
+    at = points[best]
+    low, high = jnp.max(jnp.where(points < at, points, -jnp.inf)), jnp.min(jnp.where(points > at, points, jnp.inf))
+    low, high = jnp.maximum(low, 2.0 * _GRID[0]), jnp.minimum(high, 2.0 * _GRID[-1])
     inner = jnp.asarray(_ZOOM, dtype)
+    half = len(_ZOOM)
 
     def unresolved(carry: tuple) -> jax.Array:
         _, around, count = carry
         return (around[1] - jnp.min(around) > 2.0) & (count < _MAX_ZOOMS)
 
     def refine(carry: tuple) -> tuple:
-        (low, middle, high), (at_low, at_middle, at_high), count = carry
-        left, right = low + (middle - low) * inner, middle + (high - middle) * inner
-        ends = (jnp.stack([low]), left, jnp.stack([middle]), right, jnp.stack([high]))
-        points = jnp.concatenate(ends)
-        new = log_tilt(jnp.concatenate([left, right]))
-        half = len(_ZOOM)
-        logs = jnp.concatenate(
-            [jnp.stack([at_low]), new[:half], jnp.stack([at_middle]), new[half:], jnp.stack([at_high])]
-        )
-        first = jnp.clip(jnp.argmax(logs) - 1, 0, 2 * half)
+        (low, middle, high), around, count = carry
+        fresh = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
+        logs = _once(log_tilt(fresh))
+        pieces = zip((low, middle, high), (fresh[:half], fresh[half:], fresh[:0]), strict=True)
+        all_points = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
+        pieces = zip(around, (logs[:half], logs[half:], logs[:0]), strict=True)
+        all_logs = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
+        first = jnp.clip(jnp.argmax(all_logs) - 1, 0, 2 * half)
         return (
-            jax.lax.dynamic_slice_in_dim(points, first, 3),
-            jax.lax.dynamic_slice_in_dim(logs, first, 3),
+            jax.lax.dynamic_slice_in_dim(all_points, first, 3),
+            jax.lax.dynamic_slice_in_dim(all_logs, first, 3),
             count + 1,
         )
 
-    start = (
-        jax.lax.dynamic_slice_in_dim(grid, best - 1, 3),
-        jax.lax.dynamic_slice_in_dim(heights, best - 1, 3),
-        0,
-    )
-    bracket, around, _ = jax.lax.while_loop(unresolved, refine, start)
-    at_best = jnp.argmax(around)
-    peak, top = bracket[at_best], around[at_best]
+    # the neighbours' heights are not looked up: -inf lets the first zoom begin, and it evaluates inside them
+    around = jnp.stack([-jnp.inf, heights[best], -jnp.inf])
+    bracket, around, _ = jax.lax.while_loop(unresolved, refine, (jnp.stack([low, at, high]), around, 0))
+    highest = jnp.argmax(around)
+    peak, top = bracket[highest], around[highest]
 
     visible = 38.0 if dtype == jnp.float64 else 20.0
     step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
     steps = step * jnp.asarray(_LADDER, dtype)
     rungs = jnp.arange(1, len(_LADDER) + 1)
-    up, down = log_tilt(peak + steps), log_tilt(peak - steps)
+    sides = _once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
+    # far out a heavy tail matters by its share in the variance
+    weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
-    def reach(side: jax.Array, drop: float) -> jax.Array:
-        """The first rung beyond which this side stays lower than the peak by ``drop``."""
-        rung = jnp.max(jnp.where(side > top - drop, rungs, 0))
+    def reach(drop: float) -> jax.Array:
+        """On each side, the first rung beyond which the tilt times distance² stays lower by ``drop``."""
+        rung = jnp.max(jnp.where(sides + weight > top - drop, rungs, 0), -1)
         return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
 
-    # the ladder may step over a second peak that the grid has seen
-    seen = heights > top - visible
-    first = grid[jnp.maximum(jnp.argmax(seen) - 1, 0)]
-    last = grid[jnp.minimum(len(_GRID) - jnp.argmax(seen[::-1]), len(_GRID) - 1)]
-    far_left, far_right = peak - reach(down, visible), peak + reach(up, visible)
-    far_left = jnp.where(jnp.any(seen), jnp.minimum(far_left, first), far_left)
-    far_right = jnp.where(jnp.any(seen), jnp.maximum(far_right, last), far_right)
-    return peak, far_left, far_right, peak - reach(down, 2.0), peak + reach(up, 2.0), top
+    near, far = reach(2.0), reach(visible)
+    # the ladder may step over a second peak that the grid or a landmark has seen; look as far as that peak's neighbours
+    seen = jnp.where(heights > top - visible, points, peak)
+    right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
+    beyond_right, beyond_left = jnp.min(jnp.where(grid > right, grid, grid[-1])), jnp.max(jnp.where(grid < left, grid, grid[0]))
+    right = jnp.where(jnp.max(seen) > peak + far[0], beyond_right, right)
+    left = jnp.where(jnp.min(seen) < peak - far[1], beyond_left, left)
+    fixed = jnp.stack([left, peak - far[1], peak - near[1], peak, peak + near[0], peak + far[0], right])
+    return peak, top, 0.5 * (near[0] + near[1]), _sorted(jnp.concatenate([fixed, jnp.clip(known, left, right)]))
+
+
+class _Panels(NamedTuple):
+    """Panels of an integral under way."""
+
+    edges: jax.Array  # (P, 2)
+    sums: jax.Array  # (P, 3): integrals of 1, v, v² over each, v the distance from the peak
+    errors: jax.Array  # (P, 3)
+    used: jax.Array
 
 
 def _integrate(
-    log_tilt: LogFactor, peak: jax.Array, edges: tuple[jax.Array, ...], top: jax.Array, max_panels: int, tol: float
-) -> _Walk:
-    dtype = peak.dtype
-    nodes, kronrod, gauss = (jnp.asarray(a, dtype) for a in _kronrod())
-    far_left, near_left, near_right, far_right = edges
-    # the innermost panels are last on the stack: the sums are of the right size before the tails are judged
-    panels = jnp.stack(
-        [
-            jnp.stack([far_left, near_left]),
-            jnp.stack([near_right, far_right]),
-            jnp.stack([near_left, peak]),
-            jnp.stack([peak, near_right]),
-        ]
-    )
-    deep = 48
-    zero = jnp.zeros((), dtype)
-    start = _Walk(
-        jnp.zeros((deep, 2), dtype).at[:4].set(panels),
-        jnp.asarray(4),
-        jnp.asarray(0),
-        jnp.where(top > -jnp.inf, top, 0.0),
-        jnp.stack([zero, zero, zero]),
-        jnp.stack([zero, zero, zero]),
-    )
+    log_tilt: LogFactor,
+    peak: jax.Array,
+    top: jax.Array,
+    width: jax.Array,
+    edges: jax.Array,
+    max_panels: int,
+    tol: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Globally adaptive: the panel with the largest error is halved until their sum is small enough.
 
-    def step(walk: _Walk) -> _Walk:
-        a, b = jax.lax.dynamic_index_in_dim(walk.panels, walk.depth - 1, keepdims=False)
-        half, middle = 0.5 * (b - a), 0.5 * (a + b)
-        u = middle + half * nodes
-        logs = log_tilt(u)
-        top = jnp.maximum(walk.top, jnp.max(logs))
-        rescale = jnp.exp(walk.top - top)
-        density = jnp.exp(logs - top) * half
+    Returns:
+        ``(log of the unit, integrals of 1, v, v² (3,), their errors (3,))``.
+    """
+    dtype = peak.dtype
+    eps = float(jnp.finfo(dtype).eps)
+    x, weights = (jnp.asarray(a, dtype) for a in _kronrod())
+    nodes = jnp.concatenate([x, jnp.asarray([-1.0, 1.0], dtype)])
+    top = jnp.where(top > -jnp.inf, top, 0.0)
+    # a higher peak that the frame has missed must not overflow: it is cut here, and makes the panel's error large
+    ceiling = 600.0 if dtype == jnp.float64 else 60.0
+    # what a peak of this width holds at the least: errors count relative to it
+    least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
+
+    def measure(edges: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Sums and errors ``(p, 3)`` of panels ``(p, 2)``."""
+        half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
+        u = middle[:, None] + half[:, None] * nodes
+        logs = _once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
+        density = _once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
         v = u - peak
-        powers = jnp.stack([density, density * v, density * v * v])
-        fine, coarse = powers @ kronrod, powers @ gauss
-        size = jnp.stack([fine[0], jnp.sqrt(fine[0] * fine[2]), fine[2]])
+        powers = _once(jnp.stack([density, density * v, density * v * v], 1))
+        # written as a sum: a small matrix product would be a call of its own in the loop over rows
+        fine, coarse, first, last = (jnp.sum(powers[:, :, :-2] * w, -1) for w in weights)
+        size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
         gap = jnp.abs(fine - coarse)
         # the Kronrod sum is far better than the Gauss sum within it: the usual 3/2 power
         relative = gap / jnp.where(size > 0, size, 1.0)
-        error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), 0.0)
-        sums, errors = walk.sums * rescale, walk.errors * rescale
-        held = sums + fine
-        scale = jnp.stack([held[0], jnp.sqrt(held[0] * held[2]), held[2]])
-        fits = jnp.all(error <= 0.25 * tol * scale)
-        spent = (walk.used >= max_panels) | (walk.depth >= deep - 1)
-        flat = jnp.abs(half) <= 8.0 * float(jnp.finfo(dtype).eps) * jnp.maximum(jnp.abs(middle), 1e-30)
-        keep = fits | spent | flat
-        halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
-        # the half nearer the peak goes on top
-        halves = jnp.where(middle > peak, halves[::-1], halves)
-        split = jax.lax.dynamic_update_slice(walk.panels, halves, (walk.depth - 1, 0))
-        return _Walk(
-            jnp.where(keep, walk.panels, split),
-            jnp.where(keep, walk.depth - 1, walk.depth + 1),
-            walk.used + 1,
-            top,
-            jnp.where(keep, sums + fine, sums),
-            jnp.where(keep, errors + error, errors),
-        )
+        error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
+        # the end values are not among the nodes: where they are not what the nodes lead one to expect, something is
+        # hidden between the end and the last node
+        error = error + 0.005 * (jnp.abs(powers[:, :, -2] - first) + jnp.abs(powers[:, :, -1] - last))
+        flat = half <= 8.0 * eps * jnp.abs(middle)
+        return fine, jnp.where(flat[:, None], 0.0, error)
 
-    return jax.lax.while_loop(lambda walk: walk.depth > 0, step, start)
+    def judged(errors: jax.Array, sums: jax.Array) -> jax.Array:
+        """Errors in units of what they may be, the worst of the three powers."""
+        held = jnp.maximum(jnp.sum(sums, 0), least)
+        scale = jnp.stack([held[0], jnp.sqrt(held[0] * held[2]), held[2]])
+        return jnp.max(errors / scale, -1)
+
+    count = edges.shape[0] - 1
+    room = count + max_panels
+    first = jnp.stack([edges[:-1], edges[1:]], -1)
+    sums, errors = measure(first)
+    fill = lambda a: jnp.zeros((room, a.shape[1]), dtype).at[:count].set(a)  # noqa: E731
+    start = _Panels(fill(first), fill(sums), fill(errors), jnp.asarray(count))
+
+    def unfinished(panels: _Panels) -> jax.Array:
+        return (judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol) & (panels.used < room)
+
+    def halve(panels: _Panels) -> _Panels:
+        worst = jnp.argmax(judged(panels.errors, panels.sums))
+        a, b = jax.lax.dynamic_index_in_dim(panels.edges, worst, keepdims=False)
+        middle = 0.5 * (a + b)
+        halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
+        new = (halves, *measure(halves))
+        put = jax.lax.dynamic_update_index_in_dim
+        both = [put(put(old, n[0], worst, 0), n[1], panels.used, 0) for old, n in zip(panels[:3], new, strict=True)]
+        return _Panels(both[0], both[1], both[2], panels.used + 1)
+
+    done = jax.lax.while_loop(unfinished, halve, start)
+    return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)
 
 
 # ---------------------------------------------------------------------------------------------- two and three
