@@ -5,6 +5,7 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from adfpp.dynamics import Dynamics, Places, Static
 from adfpp.explain import Explanation, explanation
 from adfpp.families import Belief, Family, family_named
 from adfpp.kernel import Moving, RowInfo, Status, fold_rows
-from adfpp.model import Layout, ModelError, Program, bind, check_rows, is_array, read
+from adfpp.model import Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
 from adfpp.posterior import Posterior
 from adfpp.prior import Block
 from adfpp.tilt import Moments, moments_named
@@ -83,15 +84,29 @@ class RowsRefused(UserWarning):
 
 
 class _Plan(NamedTuple):
-    """A program made ready for calls of one signature."""
+    """A program and its compiled fold."""
 
     program: Program
     fold: Callable[..., Any]
 
 
-_RESERVED = {
-    "strict", "shuffle", "progress_bar", "info", "state", "prior", "chunk_size",
-}
+class _Call(NamedTuple):
+    """A call's signature: its plan, and where its rows and shared arrays stand among its leaves."""
+
+    plan: _Plan
+    order_rows: list[int]
+    order_shared: list[int]
+    rows_at: frozenset[int]
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A leaf's number, in its place."""
+
+    value: int
+
+
+_RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size".split())
 _OFTEN = 8  # calls with the same odd length after which its trimming is worth compiling
 _CHUNK_BYTES = 1 << 26
 
@@ -138,12 +153,13 @@ class ADF:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
         self._takes_dt = "dt" in parameters
         self._plans: dict[Any, _Plan] = {}
-        self._orders: dict[Any, Any] = {}
+        self._calls: dict[Any, _Call] = {}
+        self._rows_at: dict[Any, frozenset[int]] = {}
         self._latest: Program | None = None
-        self._unchecked: dict[int, list[np.ndarray]] = {}
-        self._priors: dict[str, Any] = {}
+        self._checks: dict[int, RowCheck] = {}
         self._projected: dict[int, tuple[list[np.ndarray], list[Block]]] = {}
         self._lengths: Counter[int] = Counter()
+        self._folding = False
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -154,10 +170,15 @@ class ADF:
             *args: The model's arguments.
             **kwargs: The model's keyword arguments.
         """
-        kwargs.pop("prior", None)
+        prior = kwargs.pop("prior", None)
         kwargs = self._without_dt(kwargs)[0]
-        program, rows, shared = self._read(args, kwargs)
-        return explanation(program, self.family, self._project(program, rows, shared))
+        plan, rows, shared = self._planned(args, kwargs)
+        if isinstance(prior, Posterior):
+            self._from_posterior(plan.program, prior)
+            blocks = [Block(np.arange(plan.program.size), np.zeros(0), np.zeros(0), "given")]
+        else:
+            blocks = self._project(plan.program, rows, shared, prior)
+        return explanation(plan.program, self.family, blocks)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
         """The state before any row. Shapes only are read from the data.
@@ -170,25 +191,20 @@ class ADF:
             **kwargs: The model's keyword arguments.
         """
         kwargs = self._without_dt(kwargs)[0]
-        if isinstance(prior, Mapping):
-            self._replace_priors(prior)
-        elif prior is not None and not isinstance(prior, Posterior):
+        if prior is not None and not isinstance(prior, Posterior | Mapping):
             raise TypeError(f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}.")
-        program, rows, shared = self._read(args, kwargs)
+        plan, rows, shared = self._planned(args, kwargs)
+        program = plan.program
         self._check(program, rows, shared)
         if isinstance(prior, Posterior):
             belief = self._from_posterior(program, prior)
         else:
-            belief = self.family.start(self._project(program, rows, shared), program.size, program.dtype)
+            blocks = self._project(program, rows, shared, prior)
+            belief = self.family.start(blocks, program.size, program.dtype)
+        self._latest = program
         places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
         setup = self.dynamics.setup(self.family, places, belief)
         return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key)
-
-    def _replace_priors(self, priors: Mapping[str, Any]) -> None:
-        if dict(priors) != self._priors:
-            self._priors = dict(priors)
-            self._plans.clear()
-            self._projected.clear()
 
     def _from_posterior(self, program: Program, prior: Posterior) -> Belief:
         """The other posterior's belief in this program's order of sites and this family."""
@@ -202,7 +218,7 @@ class ADF:
                     f"prior does not fit: site {site.name!r} has shape {site.shape} in this model and {shape} in the "
                     "posterior. Both models need the same latent sites."
                 )
-            if type(other.transform) is not type(site.transform):
+            if not same_space(site, other):
                 raise ModelError(f"prior does not fit: site {site.name!r} has another support in the posterior's model.")
             order.append(np.arange(other.where.start, other.where.stop))
         extra = set(theirs) - {s.name for s in program.sites}
@@ -215,102 +231,108 @@ class ADF:
         ]
         return self.family.start(blocks, program.size, program.dtype)
 
-    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> list[Block]:
-        """The prior's blocks; kept for the next call with the same shared arrays."""
+    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> list[Block]:
+        """The prior's blocks; the model's own are kept for the next call with the same shared arrays."""
+        if priors:
+            return program.project_prior(rows, shared, priors)
         kept = self._projected.get(id(program))
         if kept is None or not all(np.array_equal(a, b) for a, b in zip(kept[0], shared, strict=True)):
-            blocks = program.project_prior([a[:1] for a in rows], shared)
-            kept = self._projected[id(program)] = ([np.array(a) for a in shared], blocks)
+            kept = ([np.array(a) for a in shared], program.project_prior(rows, shared))
+            self._projected[id(program)] = kept
         return kept[1]
 
     def _check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
         """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
-        if any(isinstance(a, jax.core.Tracer) for a in (*rows, *shared)):
+        check = self._checks.get(id(program))
+        if check is None or any(isinstance(a, jax.core.Tracer) for a in (*rows, *shared)):
             return
-        pending = self._unchecked.get(id(program))
-        if pending is None:
-            return
-        head = [np.asarray(a[:4]) for a in rows]
-        if pending:
-            head = [np.concatenate([p, h])[:4] for p, h in zip(pending, head, strict=True)]
-        if len(head[0]) >= 2 and check_rows(program, head, shared):
-            del self._unchecked[id(program)]
-        else:
-            self._unchecked[id(program)] = [h[:1] for h in head]
-
-    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Program, list[Any], list[Any]]:
-        """The program for a call, and the call's row and shared arrays."""
-        plan, rows, shared = self._planned(args, kwargs)
-        return plan.program, rows, shared
+        if check.done(rows, shared):
+            del self._checks[id(program)]
 
     def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Plan, list[Any], list[Any]]:
         """Finds or makes the plan for a call's signature; the quick way is a flatten and a look-up."""
         leaves, treedef = jax.tree.flatten((args, kwargs))
-        key = (treedef, *[(a.shape[1:], a.ndim, a.dtype) if hasattr(a, "dtype") else a for a in leaves])
+        rows_at = self._rows_at.get(treedef, frozenset())
+        key = (
+            treedef,
+            *[
+                ((a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
+                for i, a in enumerate(leaves)
+            ],
+        )
         try:
-            found = self._orders.get(key)
+            found = self._calls.get(key)
         except TypeError:
+            bind(self.model, args, kwargs)  # names the argument if it is a kind of table
             raise TypeError(
-                "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python numbers, "
-                "strings or tuples."
+                "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python "
+                "numbers, strings or tuples."
             ) from None
-        if found is None or found[0] not in self._plans:
-            found = self._orders[key] = self._learn(args, kwargs)
-        plan_key, row_at, shared_at = found
-        plan = self._plans[plan_key]
-        rows, shared = [leaves[i] for i in row_at], [leaves[i] for i in shared_at]
+        if found is None:
+            found = self._learn(args, kwargs)
+            if found.rows_at == rows_at:
+                self._calls[key] = found
+            self._rows_at[treedef] = found.rows_at
+        rows, shared = [leaves[i] for i in found.order_rows], [leaves[i] for i in found.order_shared]
         length = rows[0].shape[0]
-        if length == 0:
-            raise ModelError(f"No rows: argument {plan.program.layout.named('row')[0]!r} has length 0.")
-        for a in rows[1:]:
-            if a.shape[0] != length:
+        if length == 0 or any(a.shape[0] != length for a in rows):
+            self._refuse_lengths(found.plan.program, rows)
+        pinned = found.plan.program.pinned
+        if pinned is not None and not any(isinstance(a, jax.core.Tracer) for a in shared):
+            if not all(np.array_equal(a, b) for a, b in zip(pinned, shared, strict=True)):
                 raise ModelError(
-                    f"The arguments that carry rows differ in length: {[r.shape[0] for r in rows]} for "
-                    f"{list(plan.program.layout.named('row'))}."
+                    "An argument that sets the support of a latent site has changed: the belief is held in that support's "
+                    "unconstrained space. Use another ADF object for another support."
                 )
-        return plan, rows, shared
+        return found.plan, rows, shared
 
-    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, list[int], list[int]]:
-        """Reads a new signature: where its rows and shared arrays stand, and the plan they belong to."""
+    def _refuse_lengths(self, program: Program, rows: Sequence[Any]) -> None:
+        names = [n for n, k in zip(program.layout.names, program.layout.kinds, strict=True) if k == "row"]
+        lengths = {n: a.shape[0] for n, a in zip(names, rows, strict=True)}
+        if not all(lengths.values()):
+            raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}.")
+        raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
+
+    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+        """Reads a call of a new signature."""
         bound, leaves, names, treedef = bind(self.model, args, kwargs)
-        known = self._known_layout(names, leaves, treedef)
-        if known is None:
-            program = read(self.model, args, kwargs, self.rows, self.moments, self._priors)
-            plan_key = _plan_key(program.layout, leaves)
-            if plan_key not in self._plans:
-                self._plans[plan_key] = _Plan(program, jax.jit(partial(_fold, self.family, self.dynamics, program)))
-                self._unchecked[id(program)] = []
-            self._latest = self._plans[plan_key].program
-            layout = program.layout
-        else:
-            plan_key, layout = known
         # the order of the call's own leaves among the bound ones
-        numbered = jax.tree.unflatten(jax.tree.structure((args, dict(kwargs))), range(len(jax.tree.leaves((args, kwargs)))))
-        _, order, _, _ = bind(self.model, numbered[0], numbered[1])
-        at = lambda kind: [i for i, k in zip(order, layout.kinds, strict=True) if k == kind]  # noqa: E731
-        return plan_key, at("row"), at("shared")
+        flat, structure = jax.tree.flatten((args, dict(kwargs)))
+        numbered = jax.tree.unflatten(structure, [_Number(i) for i in range(len(flat))])
+        order = [leaf.value for leaf in bind(self.model, *numbered)[1]]
+        plan = self._known_plan(leaves, treedef)
+        if plan is None:
+            self._explain_mismatch(names, leaves)
+            program = read(self.model, args, kwargs, self.rows, self.moments)
+            plan = _Plan(program, jax.jit(partial(_fold, self.family, self.dynamics, program)))
+            self._plans[_plan_key(program.layout, leaves)] = plan
+            self._checks[id(program)] = RowCheck(program)
+            self._latest = program
+        kinds = plan.program.layout.kinds
+        at = lambda kind: [i for i, k in zip(order, kinds, strict=True) if k == kind]  # noqa: E731
+        return _Call(plan, at("row"), at("shared"), frozenset(at("row")))
 
-    def _known_layout(self, names: list[str], leaves: list[Any], treedef: Any) -> tuple[Any, Layout] | None:
-        """The plan that takes these arguments, if rows of their kind have been read before."""
+    def _known_plan(self, leaves: list[Any], treedef: Any) -> _Plan | None:
+        """The plan that takes these arguments, if some of their kind have been read before."""
         for key, plan in self._plans.items():
             layout = plan.program.layout
             if layout.treedef == treedef and _plan_key(layout, leaves) == key:
-                return key, layout
-        if self._plans and self._latest is not None:
-            self._explain_mismatch(self._latest, names, leaves)
+                return plan
         return None
 
-    def _explain_mismatch(self, program: Program, names: list[str], leaves: list[Any]) -> None:
-        """Names the argument whose row shape is not what the model was read with."""
-        expected = dict(zip([n for n, k in zip(program.layout.names, program.layout.kinds, strict=True) if k == "row"], program.row_shapes, strict=True))
+    def _explain_mismatch(self, names: list[str], leaves: list[Any]) -> None:
+        """In the middle of a stream, names the argument whose rows are not of the shape that it began with."""
+        if not self._folding or self._latest is None:
+            return
+        layout = self._latest.layout
+        row_names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]
+        expected = dict(zip(row_names, self._latest.row_shapes, strict=True))
         for name, leaf in zip(names, leaves, strict=True):
-            if name in expected and is_array(leaf) and leaf.shape[1:] != expected[name].shape and not self._reading:
+            if name in expected and is_array(leaf) and leaf.shape[1:] != expected[name].shape:
                 raise ModelError(
                     f"Argument {name!r} has rows of shape {leaf.shape[1:]}; the stream began with rows of shape "
                     f"{expected[name].shape}."
                 )
-
-    _reading = False
 
     # ------------------------------------------------------------------------------------------ folding
 
@@ -333,8 +355,12 @@ class ADF:
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self._without_dt(kwargs)
-        plan, rows, shared = self._planned(args, kwargs)
-        if self._unchecked:
+        self._folding = True
+        try:
+            plan, rows, shared = self._planned(args, kwargs)
+        finally:
+            self._folding = False
+        if self._checks:
             self._check(plan.program, rows, shared)
         count = rows[0].shape[0]
         state, info = self._fold(plan, state, rows, shared, gaps, count)

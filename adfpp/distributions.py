@@ -4,12 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import promote_shapes, validate_sample
 from numpyro.util import is_prng_key
 
-from adfpp.tilt import probit_tilt, register_tilt, rosenblatt_tilt
+from adfpp.tilt import normal_tail, probit_tilt, register_tilt, rosenblatt_tilt
 
 __all__ = ["Probit", "Rosenblatt"]
 
@@ -45,7 +44,7 @@ class Probit(Distribution):
 
     def _log_step(self, sign: Any) -> jax.Array:
         """log Φ(sign·field / noise), with noise 0 the step (one half at the boundary)."""
-        smooth = log_ndtr(sign * self.field / jnp.where(self.noise == 0, 1.0, self.noise))
+        smooth = normal_tail(jnp.asarray(sign * self.field / jnp.where(self.noise == 0, 1.0, self.noise)))[0]
         hard = jnp.log(jnp.heaviside(sign * self.field, 0.5))
         return jnp.where(self.noise == 0, hard, smooth)
 

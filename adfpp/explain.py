@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from adfpp.families import Family
-from adfpp.model import Program
+from adfpp.model import Program, stripped
 from adfpp.prior import Block
 
 
@@ -80,11 +80,7 @@ def explanation(program: Program, family: Family, blocks: list[Block]) -> Explan
     sites = []
     for site in program.sites:
         how = next((b.how for b in blocks if site.where.start in b.where), "given") if site.size else "empty"
-        name = type(site.transform).__name__.removesuffix("Transform")
-        inner = site.transform
-        while hasattr(inner, "base_transform"):
-            inner = inner.base_transform
-            name = type(inner).__name__.removesuffix("Transform")
+        name = type(stripped(site.transform)).__name__.removesuffix("Transform")
         sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how))
     factors = tuple(
         FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why) for g in program.factors

@@ -105,7 +105,8 @@ def _closed_cuts(trace: Trace, site: SiteOutputs) -> list[Cut] | None:
     """The fields for a closed form, if its parameters depend on θ as it needs."""
     if site.closed is None:
         return None
-    constant = all(_degree(trace, c) == Degree.CONSTANT for c in site.constants)
+    fixed = (*site.constants, site.value, *([] if site.counted is None else [site.counted]))
+    constant = all(_degree(trace, c) == Degree.CONSTANT for c in fixed)
     if not constant or _degree(trace, site.field) != Degree.AFFINE:
         return None
     size = int(np.prod(site.field.aval.shape)) // site.count

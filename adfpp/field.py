@@ -74,7 +74,7 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
     for i, eqn in enumerate(equations):
         degree = _degree(eqn, [_degree_of(v, degrees) for v in eqn.invars])
         for v in eqn.outvars:
-            degrees[v] = degree if np.issubdtype(v.aval.dtype, np.inexact) else max(degree, 2 * min(degree, 1))
+            degrees[v] = degree if jnp.issubdtype(v.aval.dtype, jnp.floating) else max(degree, 2 * min(degree, 1))
             producers[v] = i
     return Trace(
         tuple(equations),
@@ -88,7 +88,8 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
 
 
 def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[str, str]) -> list[Any]:
-    """Evaluates a jaxpr with calls dissolved; under a trace this writes the flat one."""
+    """Evaluates a jaxpr with calls dissolved and log(exp(u)) read as u; under a trace this writes the flat one."""
+    exponents: Env = {}  # a positive site is exp(u), and its logarithm in the model is affine again
     env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     for eqn in jaxpr.eqns:
         inside = calls.get(eqn.primitive.name)
@@ -96,8 +97,12 @@ def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[
             called = eqn.params[inside]
             inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
             values = _inline(inner, inner_consts, [_read(v, env) for v in eqn.invars], calls)
+        elif eqn.primitive.name == "log" and not isinstance(eqn.invars[0], jex.Literal) and eqn.invars[0] in exponents:
+            values = [exponents[eqn.invars[0]]]
         else:
             values = _bind(eqn, env)
+        if eqn.primitive.name == "exp":
+            exponents[eqn.outvars[0]] = _read(eqn.invars[0], env)
         env.update(zip(eqn.outvars, values, strict=True))
     return [_read(v, env) for v in jaxpr.outvars]
 
@@ -132,7 +137,7 @@ def _evaluate(equations: Sequence[Any], env: Env) -> None:
 # affine whenever their operands are; the operands in the second place onwards of _INDEXED must be constant
 _LINEAR = frozenset(
     "neg add sub add_any reshape transpose broadcast_in_dim squeeze expand_dims slice rev reduce_sum cumsum copy copy_p "
-    "real imag concatenate pad convert_element_type reduce_window_sum split sharding_constraint optimization_barrier "
+    "real imag concatenate stack pad convert_element_type reduce_window_sum split sharding_constraint optimization_barrier "
     "reduce_precision".split()
 )
 _BILINEAR = frozenset(["mul", "dot_general", "conv_general_dilated"])
@@ -174,7 +179,7 @@ def _degree(eqn: Any, operands: list[Degree]) -> Degree:
 
 _MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
 _ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
+    "stop_gradient abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
     "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow "
     "is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow reduce_precision "
     "regularized_incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor zeta".split()
@@ -211,9 +216,38 @@ def _operand_masks(eqn: Any, wanted: list[np.ndarray | None]) -> list[np.ndarray
         return [np.broadcast_to(kept, shapes[0])]
     if name == "dot_general":
         return _dot_masks(eqn, shapes, out)
-    if name in _ELEMENTWISE and all(s in (out.shape, ()) for s in shapes):
-        return [out if s == out.shape else np.array(out.any()) for s in shapes]
+    if name in _ELEMENTWISE and all(len(s) in (0, out.ndim) for s in shapes):
+        return [_before_broadcast(out, s) for s in shapes]
+    if name == "stack":
+        return list(np.moveaxis(out, eqn.params["axis"], 0))
+    if name == "gather":
+        return [_gather_mask(eqn, shapes[0], out), *dense[1:]]
     return dense
+
+
+def _before_broadcast(out: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Needed elements of an operand that is stretched, along axes of length 1, to the output."""
+    if shape == ():
+        return np.array(out.any())
+    return out.any(axis=tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b), keepdims=True)
+
+
+def _gather_mask(eqn: Any, shape: tuple[int, ...], out: np.ndarray) -> np.ndarray:
+    """Needed elements of a gather's operand: along batching axes the output's own, along the others all."""
+    numbers = eqn.params["dimension_numbers"]
+    operand, indices = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    if not operand:
+        return np.ones(shape, bool)
+    # the output's axes that are not offsets are the indices' axes but the last, in order
+    batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
+    kept = [batch[i] for i in indices]
+    wanted = out.any(axis=tuple(d for d in range(out.ndim) if d not in kept))
+    order = np.argsort(np.argsort(kept))
+    wanted = wanted.transpose(order)  # axes in the order of operand_batching_dims
+    full = np.zeros(shape, bool)
+    moved = np.moveaxis(full, operand, range(len(operand)))
+    moved[wanted] = True
+    return full
 
 
 def _moved(eqn: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -389,40 +423,73 @@ def _stacked_positions(cuts: Sequence[Cut]) -> np.ndarray:
 
 
 class _Marked(NamedTuple):
-    values: tuple[Any, ...]
-    places: np.ndarray  # (E, m) in the concatenation of the values, flattened
+    """Pairs of affine values whose difference vanishes at a landmark; the second may be a constant."""
+
+    pairs: tuple[tuple[Any, Any], ...]
+    places: np.ndarray  # (E, m) in the concatenation of the differences, flattened
     centres: int
 
 
-_CENTRES = frozenset(["integer_pow", "square"])
-_BENDS = frozenset("abs max min sign clamp exp exp2 expm1 log1p logistic tanh erf erfc".split())
+_CENTRES = frozenset(["integer_pow", "pow", "square", "mul"])
+_BENDS = frozenset("abs sign exp exp2 expm1 log1p logistic tanh erf erfc".split())
+_COMPARISONS = frozenset("max min lt le gt ge clamp".split())
 _MOST_MARKS = 6
 
 
 def _marked_values(trace: Trace, behind: Sequence[Any], output: Any, elements: Sequence[int]) -> _Marked:
-    """The affine elements behind a cut of one number that enter squares (first), kinks and exponentials."""
-    found: list[list[tuple[Any, int, bool]]] = []
+    """The affine elements behind a cut of one number that enter squares (first), kinks, comparisons and exponentials."""
+    pairs: dict[Any, tuple[Any, Any]] = {}
+    found: list[list[tuple[tuple[Any, int], bool]]] = []
     for element in elements:
         wanted = np.zeros(output.aval.shape, bool)
         wanted.reshape(-1)[element] = True
         masks = _needed_elements(trace, output, wanted)
         mine: dict[tuple[Any, int], bool] = {}
         for eqn in behind:
-            name = eqn.primitive.name
-            if name not in _CENTRES and name not in _BENDS:
-                continue
-            for v in eqn.invars:
-                if isinstance(v, jex.Literal) or trace.degrees.get(v) != Degree.AFFINE or v not in masks:
-                    continue
-                for i in np.flatnonzero(masks[v]):
-                    mine[v, int(i)] = mine.get((v, int(i)), False) or name in _CENTRES
-        found.append([(v, i, c) for (v, i), c in sorted(mine.items(), key=lambda item: not item[1])][:_MOST_MARKS])
+            for pair in _vanishing(trace, eqn):
+                name = tuple(repr(v.val) if isinstance(v, jex.Literal) else id(v) for v in pair)
+                pairs[name] = pair
+                # which elements of a comparison matter shows in its larger operand
+                larger = max((v for v in pair if v is not None and not isinstance(v, jex.Literal)), key=lambda v: v.aval.size)
+                for i in np.flatnonzero(masks.get(larger, np.zeros(0, bool))):
+                    mine[name, int(i)] = mine.get((name, int(i)), False) or eqn.primitive.name in _CENTRES
+        found.append(sorted(mine.items(), key=lambda item: not item[1])[:_MOST_MARKS])
     count = min(len(f) for f in found)
     found = [f[:count] for f in found]
-    values = tuple(dict.fromkeys(v for f in found for v, _, _ in f))
-    starts = dict(zip(values, np.cumsum([0, *(int(np.prod(v.aval.shape)) for v in values)]), strict=False))
-    places = np.array([[starts[v] + i for v, i, _ in f] for f in found], int).reshape(len(found), count)
-    return _Marked(values, places, min((sum(c for _, _, c in f) for f in found), default=0))
+    used = list(dict.fromkeys(name for f in found for (name, _), _ in f))
+    sizes = [int(np.prod(np.broadcast_shapes(*(_shape_of(v) for v in pairs[n] if v is not None)))) for n in used]
+    starts = dict(zip(used, np.cumsum([0, *sizes]), strict=False))
+    places = np.array([[starts[n] + i for (n, i), _ in f] for f in found], int).reshape(len(found), count)
+    centres = min((sum(c for _, c in f) for f in found), default=0)
+    return _Marked(tuple(pairs[n] for n in used), places, centres)
+
+
+def _shape_of(v: Any) -> tuple[int, ...]:
+    return np.shape(v.val) if isinstance(v, jex.Literal) else v.aval.shape
+
+
+def _vanishing(trace: Trace, eqn: Any) -> list[tuple[Any, Any]]:
+    """The differences of operands whose zeros are landmarks of this equation: (a, b) for a - b, (a, None) for a."""
+    degrees = [_degree_of(v, trace.degrees) for v in eqn.invars]
+    name = eqn.primitive.name
+    if name in ("integer_pow", "pow", "square") or name in _BENDS:
+        return [(eqn.invars[0], None)] if degrees[0] == Degree.AFFINE else []
+    if name == "mul" and eqn.invars[0] is eqn.invars[1]:
+        return [(eqn.invars[0], None)] if degrees[0] == Degree.AFFINE else []
+    if name == "clamp":  # clamp(low, x, high)
+        low, x, high = eqn.invars
+        pairs = [(x, low), (x, high)]
+    elif name in _COMPARISONS:
+        pairs = [(eqn.invars[0], eqn.invars[1])]
+    else:
+        return []
+    known = {id(v): d for v, d in zip(eqn.invars, degrees, strict=True)}
+    return [
+        (a, b)
+        for a, b in pairs
+        if max(known[id(a)], known[id(b)]) == Degree.AFFINE
+        and all(jnp.issubdtype(getattr(v, "aval", v).dtype, jnp.floating) for v in (a, b))
+    ]
 
 
 def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence[int]) -> Callable[..., Any]:
@@ -464,13 +531,14 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
                 env = dict(shared)
                 env.update(zip(values, _unstack(jnp.full(1, h, dtype), e), strict=True))
                 _evaluate(moving, env)
-                flat = jnp.concatenate([jnp.ravel(env[v]) for v in marked.values])
+                differences = [_read(a, env) - (0.0 if b is None else _read(b, env)) for a, b in marked.pairs]
+                flat = jnp.concatenate([jnp.ravel(d) for d in differences])
                 at.append(flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]])
             slope = at[1] - at[0]
             return jnp.where(slope != 0, -at[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan).astype(dtype)
 
         def marks(dtype: Any, e: Any = 0) -> Marks:
-            if marked is None or not marked.values:
+            if marked is None or not marked.pairs:
                 return Marks(jnp.zeros(0, dtype), 0)
             return Marks(crossings(dtype, e), marked.centres)
 

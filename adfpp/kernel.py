@@ -116,6 +116,8 @@ def judge(
     """The guard: the ``Status`` of one factor's tilted moments."""
     proper = jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
     proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
+    if not isinstance(group.rule, ClosedForm):
+        proper &= jnp.isfinite(tilted.error)
     status = jnp.where(proper, Status.OK, Status.IMPROPER)
     if not isinstance(group.rule, ClosedForm):
         inaccurate = ~(tilted.error <= group.rule.reported(tilted.shift.dtype))

@@ -5,9 +5,10 @@ arrays of one row, and the arrays that every row shares.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -83,6 +84,9 @@ def bind(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tupl
         else:
             bound[name] = value
     bound = {name: value for name, value in bound.items() if value is not None}
+    for name, value in bound.items():
+        if isinstance(value, list) and all(isinstance(v, int | float) for v in jax.tree.leaves(value)):
+            raise TypeError(f"Argument {name!r} is a list of numbers. Pass an array: numpy.asarray({name}).")
     with_path, treedef = jax.tree_util.tree_flatten_with_path(bound)
     names = [path[0].key for path, _ in with_path]
     for name, leaf in zip(names, [leaf for _, leaf in with_path], strict=True):
@@ -128,17 +132,16 @@ class LatentSite:
         shape: Of its value.
         unconstrained_shape: Of its unconstrained value.
         where: Its place in the flat θ.
+        event_dim: Of its distribution.
         transform: From unconstrained to constrained.
-        support: Its constraint.
-        prior: How its prior was projected onto the family, in words (empty until ``init`` or ``explain``).
     """
 
     name: str
     shape: tuple[int, ...]
     unconstrained_shape: tuple[int, ...]
     where: slice
+    event_dim: int
     transform: Any
-    support: Any
 
     @property
     def size(self) -> int:
@@ -192,12 +195,55 @@ class _Replace(numpyro.primitives.Messenger):
         super().__init__(fn)
 
     def process_message(self, msg: dict[str, Any]) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.priors:
-            own, new = msg["fn"], self.priors[msg["name"]]
-            shape = tuple(own.batch_shape) + tuple(own.event_shape)
-            lifted = new.expand(shape[: len(shape) - new.event_dim]) if tuple(new.batch_shape) != shape else new
-            reinterpreted = len(own.event_shape) - lifted.event_dim
-            msg["fn"] = lifted.to_event(reinterpreted) if reinterpreted > 0 else lifted
+        if msg["type"] != "sample" or msg["name"] not in self.priors:
+            return
+        own, new = msg["fn"], self.priors[msg["name"]]
+        shape = tuple(own.batch_shape) + tuple(own.event_shape)
+        new = new.expand(shape[: len(shape) - new.event_dim])
+        if len(own.event_shape) > new.event_dim:
+            new = new.to_event(len(own.event_shape) - new.event_dim)
+        if not _same(biject_to(new.support), biject_to(own.support)):
+            raise ModelError(
+                f"The prior given for site {msg['name']!r} has support {_spoken(new.support)}, the site "
+                f"{_spoken(own.support)}. Give a distribution over the site's own support."
+            )
+        msg["fn"] = new
+
+
+def _spoken(support: Any) -> str:
+    """A support in words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(support).__name__.strip("_")).lower()
+
+
+def stripped(transform: Any) -> Any:
+    """A transform without the wrapper that makes several elements one event."""
+    while hasattr(transform, "base_transform"):
+        transform = transform.base_transform
+    return transform
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two transforms map the same numbers to the same numbers."""
+    one, other = stripped(one), stripped(other)
+    (leaves, structure), (others, other_structure) = jax.tree.flatten(one), jax.tree.flatten(other)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in (*leaves, *others)):
+        return type(one) is type(other)
+    if one == other:
+        return True
+    return structure == other_structure and all(np.allclose(a, b) for a, b in zip(leaves, others, strict=True))
+
+
+def same_space(site: LatentSite, other: LatentSite) -> bool:
+    """Whether an unconstrained value means the same at two sites."""
+    return site.unconstrained_shape == other.unconstrained_shape and _same(site.transform, other.transform)
+
+
+def _neutral(site: dict[str, Any]) -> Any:
+    """A value in the support of a latent site, for looking at a model: no prior needs to be sampled."""
+    if site["type"] != "sample" or site["is_observed"] or site["fn"].support is None or site["fn"].support.is_discrete:
+        return None
+    transform = biject_to(site["fn"].support)
+    return transform(jnp.zeros(transform.inverse_shape(tuple(site["fn"].batch_shape) + tuple(site["fn"].event_shape))))
 
 
 class _Watch(numpyro.primitives.Messenger):
@@ -231,13 +277,14 @@ def visit(
     Args:
         model: The model.
         bound: Its arguments by name.
-        values: ``site -> value or None`` for latent sites; the prior is sampled where it gives None.
+        values: ``site -> value or None`` for latent sites; something in the support by default.
         priors: Distributions to put in the place of the model's own.
     """
     watch = _Watch(lambda: call(model, bound))
-    substituted = handlers.substitute(_Replace(watch, priors or {}), substitute_fn=values or (lambda site: None))
+    substituted = handlers.substitute(_Replace(watch, priors or {}), substitute_fn=values or _neutral)
     try:
-        sites = handlers.trace(handlers.seed(substituted, rng_seed=0)).get_trace()
+        with _quiet():
+            sites = handlers.trace(handlers.seed(substituted, rng_seed=0)).get_trace()
     except _VALUE_ERRORS as error:
         after = f"after site {watch.last!r}" if watch.last else "before its first site"
         raise ModelError(
@@ -267,7 +314,25 @@ def visit(
                 "than once. Remove the scale; to weigh rows, raise the likelihood to a power with numpyro.factor."
             )
         (observed if site["is_observed"] else latents)[name] = site
+        if not site["is_observed"] and name.endswith("_unobserved"):
+            raise ModelError(
+                f"Latent site {name!r} comes from obs_mask: one latent value a row, which is not supported yet. Use "
+                "handlers.mask (or .mask on the distribution) to leave out what was not observed."
+            )
+        if not site["is_observed"] and _masked(site["fn"]):
+            raise ModelError(
+                f"Site {name!r} is under handlers.mask, which makes its prior flat. Mask observed sites only, and give latent "
+                "ones a proper prior."
+            )
     return Visit(latents, observed)
+
+
+def _masked(fn: Any) -> bool:
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        if isinstance(fn, dist.MaskedDistribution):
+            return True
+        fn = fn.base_dist
+    return False
 
 
 # ---------------------------------------------------------------------------------------------- the program
@@ -285,6 +350,7 @@ class Program:
         row_shapes: Shape and dtype of each row array, without the leading axis.
         dtype: Of θ.
         trace: Of one row.
+        pinned: The shared arrays, where a support depends on them: they must stay what they are.
     """
 
     model: Model
@@ -294,8 +360,7 @@ class Program:
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: Any
     trace: Trace
-    log_probs: tuple[Any, ...]
-    priors: Mapping[str, Any]
+    pinned: tuple[np.ndarray, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -328,49 +393,42 @@ class Program:
             parts.append(u.reshape((*lead, -1)))
         return jnp.concatenate(parts, -1), log_volume
 
-    @cached_property
-    def prior_terms(self) -> Trace:
-        """Traced ``θ, *inputs -> log prior of each site`` (elementwise where the site's elements are independent)."""
-        return _prior_trace(self)
-
-    def project_prior(self, rows: Sequence[Any], shared: Sequence[Any]) -> list[Block]:
+    def project_prior(
+        self, rows: Sequence[Any], shared: Sequence[Any], priors: Mapping[str, Any] | None = None
+    ) -> list[Block]:
         """The prior as independent Gaussian blocks in unconstrained space.
 
         Args:
             rows: One row's arrays, leading axis 1 (a prior must not depend on them).
             shared: The shared arrays.
+            priors: Distributions to put in the place of the model's own priors.
         """
-        bound = self.layout.rebuild(rows, shared)
-        for site in visit(self.model, bound, priors=self.priors).latents.values():
-            base = site["fn"]
-            while hasattr(base, "base_dist"):
-                base = base.base_dist
-            if isinstance(base, dist.ImproperUniform):
-                raise ModelError(
-                    f"Site {site['name']!r} has an improper prior, from which no online update can start. Give it a "
-                    f"proper one in the model, or start from one: prior={{{site['name']!r}: dist.Normal(0, 10)}} (or a "
-                    "posterior)."
-                )
-        inputs = [jnp.asarray(a) for a in (*rows, *shared)]
-        return project_prior(_components(self), self._prior_function(inputs), self._prior_sampler(bound), self.dtype)
+        priors = priors or {}
+        self._check_priors(priors)
+        logs = _prior_logs(self.model, self.layout, self.sites, priors)
+        inputs = [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+        theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
+        traced = trace(logs, theta, *inputs)
+        bound = self.layout.rebuild(inputs[: len(rows)], inputs[len(rows) :])
 
-    def _prior_function(self, inputs: Sequence[Any]) -> Callable[[jax.Array], list[jax.Array]]:
-        run = _prior_logs(self.model, self.layout, self.sites, self.priors)
-        return lambda theta: run(theta, *inputs)
-
-    def _prior_sampler(self, bound: Mapping[str, Any]) -> Callable[[jax.Array], jax.Array]:
         def draw(key: jax.Array) -> jax.Array:
-            with handlers.seed(rng_seed=key):
-                latents = visit_seeded(self.model, bound, self.priors)
-            return self.unconstrain(latents)[0]
+            with _quiet(), handlers.seed(rng_seed=key):
+                found = handlers.trace(_Replace(lambda: call(self.model, bound), priors)).get_trace()
+            values = {n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
+            return self.unconstrain(values)[0]
 
-        return draw
+        return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
 
-
-def visit_seeded(model: Model, bound: Mapping[str, Any], priors: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the latent sites in one prior draw, under the caller's seed."""
-    sites = handlers.trace(_Replace(lambda: call(model, bound), priors)).get_trace()
-    return {n: s["value"] for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+    def _check_priors(self, priors: Mapping[str, Any]) -> None:
+        names = [s.name for s in self.sites]
+        for name, prior in priors.items():
+            if name not in names:
+                raise ModelError(f"prior names the site {name!r}; the model's latent sites are {names}.")
+            if not isinstance(prior, dist.Distribution):
+                raise TypeError(
+                    f"prior gives site {name!r} a {type(prior).__name__}; it takes a NumPyro distribution, e.g. "
+                    f"prior={{{name!r}: dist.Normal(0, 10)}}."
+                )
 
 
 def _substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
@@ -392,7 +450,6 @@ def read(
     kwargs: Mapping[str, Any],
     rows: Sequence[str] | None,
     moments: Moments,
-    priors: Mapping[str, Any] | None = None,
 ) -> Program:
     """Reads a model into a program. Shapes only are read from the data.
 
@@ -402,14 +459,22 @@ def read(
         kwargs: Its keyword arguments.
         rows: Parameters that carry rows; found from the model when None.
         moments: How tilted moments are computed.
-        priors: Distributions to put in the place of the model's own priors.
 
     Raises:
         ModelError: When the model cannot be folded row by row.
     """
     bound, leaves, names, treedef = bind(model, args, kwargs)
     _refuse_empty(leaves, names)
-    whole = _abstract_visit(model, treedef, leaves, lambda a: a.shape, priors)
+    try:
+        whole = _abstract_visit(model, treedef, leaves)
+    except ModelError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"{n} {leaf.shape}" for n, leaf in zip(names, leaves, strict=True) if is_array(leaf))
+        raise ModelError(
+            f"The model does not run on arguments of these shapes: {shapes}. {_first_line(error)} All arguments that carry rows "
+            "must have the same length, and plates must be sized from them: numpyro.plate('rows', x.shape[0])."
+        ) from error
     if not whole.observed:
         raise ModelError(
             "The model has no observed site, so there is nothing to learn from. Pass the data that numpyro.sample(..., "
@@ -418,19 +483,16 @@ def read(
     layout = _find_rows(whole, bound, leaves, names, treedef, rows)
     _refuse_latents(whole)
     n = next(leaf.shape[0] for leaf, k in zip(leaves, layout.kinds, strict=True) if k == "row")
-    sites = _latent_sites(whole)
+    _refuse_stretched(whole, n, names, leaves)
     try:
-        one = _abstract_visit(
-            model, treedef, leaves, lambda a, k=layout.kinds: a.shape, priors, kinds=layout.kinds, length=1
-        )
-        two = _abstract_visit(model, treedef, leaves, lambda a: a.shape, priors, kinds=layout.kinds, length=2)
+        one, two = (_abstract_visit(model, treedef, leaves, layout.kinds, length) for length in (1, 2))
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(
-            f"The model does not run on a single row of {', '.join(layout.named('row'))}: {_first_line(error)} Size plates "
-            "and shapes from the arguments, e.g. numpyro.plate('rows', x.shape[0]), and say which arguments carry rows "
-            "with rows=(...) if others were taken for them."
+            f"The model does not run on a single row of {', '.join(layout.named('row'))}: {_first_line(error)} Size the data "
+            f"plate and all shapes from the arguments (numpyro.plate('rows', x.shape[0]); here {_plates(whole)}), and say which "
+            "arguments carry rows with rows=(...) if others were taken for them."
         ) from error
     _compare(whole, n, one, two)
     dtype = jnp.zeros(()).dtype
@@ -444,22 +506,14 @@ def read(
         for leaf, k in zip(leaves, layout.kinds, strict=True)
         if k == "shared"
     ]
-    row_outputs = _RowOutputs(model, layout, sites, priors or {})
+    sites = _latent_sites(whole)
+    row_outputs = _RowOutputs(model, layout, sites)
     theta = jax.ShapeDtypeStruct((sum(s.size for s in sites),), dtype)
     inputs = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in row_shapes] + shared_shapes
     _refuse_dynamic_supports(sites, row_outputs, theta, inputs)
-    traced, described, factors = _analyse(row_outputs, theta, inputs, moments, sites)
-    return Program(
-        model,
-        layout,
-        sites,
-        tuple(factors),
-        row_shapes,
-        dtype,
-        traced,
-        tuple(d.log_prob for d in described),
-        priors or {},
-    )
+    traced, factors = _analyse(row_outputs, theta, inputs, moments, sites)
+    sites, pinned = _with_transforms(model, layout, leaves, sites)
+    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, pinned)
 
 
 def _canonical(leaf: Any) -> Any:
@@ -480,34 +534,48 @@ def _refuse_empty(leaves: Sequence[Any], names: Sequence[str]) -> None:
 
 
 def _abstract_visit(
-    model: Model,
-    treedef: Any,
-    leaves: Sequence[Any],
-    shape: Callable[[Any], tuple[int, ...]],
-    priors: Mapping[str, Any] | None,
-    kinds: Sequence[str] | None = None,
-    length: int | None = None,
+    model: Model, treedef: Any, leaves: Sequence[Any], kinds: Sequence[str] | None = None, length: int | None = None
 ) -> Visit:
     """Visits a model with shapes for arrays, row arrays cut or stretched to ``length``."""
     seen: list[Visit] = []
     arrays = []
     for i, leaf in enumerate(leaves):
         if is_array(leaf):
-            s = leaf.shape if length is None or kinds is None or kinds[i] != "row" else (length, *leaf.shape[1:])
-            arrays.append(jax.ShapeDtypeStruct(s, _canonical(leaf)))
+            shape = leaf.shape if length is None or kinds is None or kinds[i] != "row" else (length, *leaf.shape[1:])
+            arrays.append(jax.ShapeDtypeStruct(shape, _canonical(leaf)))
 
     def run(*traced: Any) -> None:
         pool = iter(traced)
         full = [next(pool) if is_array(leaf) else leaf for leaf in leaves]
-        seen.append(visit(model, jax.tree.unflatten(treedef, full), priors=priors))
+        found = visit(model, jax.tree.unflatten(treedef, full))
+        for site in found.latents.values():
+            discrete = site["fn"].support is None or site["fn"].support.is_discrete
+            shape = () if discrete else biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"]))
+            site["unconstrained_shape"] = tuple(shape)
+        for site in found.observed.values():
+            site["element_shape"] = tuple(elements(site["fn"], site["value"]).log_prob.shape)
+        seen.append(found)
 
     jax.eval_shape(run, *arrays)
     return seen[0]
 
 
-def _element_shape(site: dict[str, Any]) -> tuple[int, ...]:
-    """Shape of an observed site's independent elements."""
-    return tuple(jax.eval_shape(lambda: elements(site["fn"], site["value"]).log_prob).shape)
+def _plates(seen: Visit) -> str:
+    """The observed sites' plates in words."""
+    sizes = {f"plate {f.name!r} has size {f.size}" for s in seen.observed.values() for f in s["cond_indep_stack"]}
+    return ", ".join(sorted(sizes)) or "there is no plate"
+
+
+def _refuse_stretched(whole: Visit, n: int, names: Sequence[str], leaves: Sequence[Any]) -> None:
+    """A single observed value must not be stretched over the rows."""
+    for name, site in whole.observed.items():
+        value, shape = jnp.shape(site["value"]), site["element_shape"]
+        if n > 1 and len(value) >= len(shape) > 0 and any(a == 1 and b == n for a, b in zip(value, shape, strict=False)):
+            lengths = {a: leaf.shape[0] for a, leaf in zip(names, leaves, strict=True) if is_array(leaf) and leaf.ndim}
+            raise ModelError(
+                f"One value of observed site {name!r} would be stretched over {n} rows: the arguments' lengths are {lengths}. Pass "
+                "one value a row."
+            )
 
 
 def _find_rows(
@@ -551,11 +619,11 @@ def _row_count(whole: Visit, lengths: set[int]) -> int | None:
     """The size of the observed sites' outermost plate (or axis) that is also the leading axis of an argument."""
     for site in whole.observed.values():
         frames = sorted(site["cond_indep_stack"], key=lambda f: f.dim)
-        for size in [f.size for f in frames] or _element_shape(site)[:1]:
+        for size in [f.size for f in frames] or site["element_shape"][:1]:
             if size in lengths:
                 return size
     for site in whole.observed.values():
-        for size in _element_shape(site):
+        for size in site["element_shape"]:
             if size in lengths:
                 return size
     # a factor summed over its rows shows no size; all arrays of one length leave no doubt
@@ -572,17 +640,48 @@ def _refuse_latents(whole: Visit) -> None:
 
 
 def _latent_sites(seen: Visit) -> tuple[LatentSite, ...]:
+    """Latent sites and their places in θ; their transforms are filled in by ``_with_transforms``."""
     sites, start = [], 0
     for name, site in seen.latents.items():
-        transform = biject_to(site["fn"].support)
-        shape = tuple(jnp.shape(site["value"]))
-        unconstrained = tuple(transform.inverse_shape(shape))
+        unconstrained = site["unconstrained_shape"]
         size = int(np.prod(unconstrained))
-        sites.append(LatentSite(name, shape, unconstrained, slice(start, start + size), transform, site["fn"].support))
+        shape = tuple(jnp.shape(site["value"]))
+        sites.append(LatentSite(name, shape, unconstrained, slice(start, start + size), len(site["fn"].event_shape), None))
         start += size
     if not sites:
         raise ModelError("The model has no latent site: there is nothing to learn.")
     return tuple(sites)
+
+
+def _with_transforms(
+    model: Model, layout: Layout, leaves: Sequence[Any], sites: Sequence[LatentSite]
+) -> tuple[tuple[LatentSite, ...], tuple[np.ndarray, ...] | None]:
+    """The sites with their transforms, whose arrays, if any, are computed from the shared arguments.
+
+    Returns:
+        The sites, and the shared arrays if a transform depends on them.
+    """
+    rows, shared = layout.split(leaves)
+    seen: dict[str, Any] = {}
+
+    def supports(*inputs: Any) -> list[jax.Array]:
+        """Keeps the supports, taken apart; gives the arrays in them that are computed."""
+        found = visit(model, layout.rebuild(inputs[: len(rows)], inputs[len(rows) :])).latents
+        seen["leaves"], seen["treedef"] = jax.tree.flatten([found[site.name]["fn"].support for site in sites])
+        return [leaf for leaf in seen["leaves"] if isinstance(leaf, jax.core.Tracer)]
+
+    empty = [jnp.zeros((1, *a.shape[1:]), _canonical(a)) for a in rows]
+    given = [jax.ShapeDtypeStruct(a.shape, _canonical(a)) for a in shared]
+    computed = jax.eval_shape(supports, *empty, *given)
+    flat = seen["leaves"]
+    if computed:
+        values = iter(jax.jit(supports)(*empty, *[jnp.asarray(a) for a in shared]))
+        flat = [next(values) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in seen["leaves"]]
+    done = [
+        replace(site, transform=biject_to(support))
+        for site, support in zip(sites, jax.tree.unflatten(seen["treedef"], flat), strict=True)
+    ]
+    return tuple(done), tuple(np.asarray(a) for a in shared) if computed and shared else None
 
 
 def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
@@ -607,10 +706,10 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
         if name not in one.observed or name not in two.observed:
             raise ModelError(f"Observed site {name!r} is missing when the model gets fewer rows. Observe it for all.")
         counts = [
-            int(np.prod(_element_shape(s.observed[name]))) for s in (one, two)
+            int(np.prod(s.observed[name]["element_shape"])) for s in (one, two)
         ]
         # a factor summed over the rows is one number whatever their number; the numeric check judges it
-        scalar = _element_shape(site) == ()
+        scalar = site["element_shape"] == ()
         if counts[1] != 2 * counts[0] and not scalar:
             sizes = {f.name: f.size for f in one.observed[name]["cond_indep_stack"]}
             stuck = [p for p, s in sizes.items() if s > 1]
@@ -624,16 +723,14 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
 class _RowOutputs:
     """The outputs of one row, as a function of (θ, *inputs), with a record of which is which."""
 
-    def __init__(
-        self, model: Model, layout: Layout, sites: Sequence[LatentSite], priors: Mapping[str, Any]
-    ) -> None:
-        self.model, self.layout, self.sites, self.priors = model, layout, sites, priors
+    def __init__(self, model: Model, layout: Layout, sites: Sequence[LatentSite]) -> None:
+        self.model, self.layout, self.sites = model, layout, sites
         self.record: list[dict[str, Any]] = []
 
     def seen(self, theta: jax.Array, inputs: Sequence[Any]) -> Visit:
         rows = sum(k == "row" for k in self.layout.kinds)
         bound = self.layout.rebuild(inputs[:rows], inputs[rows:])
-        return visit(self.model, bound, _substitution(self.sites, theta), self.priors)
+        return visit(self.model, bound, _substitution(self.sites, theta))
 
     def __call__(self, theta: jax.Array, *inputs: Any) -> list[jax.Array]:
         self.record = []
@@ -717,17 +814,17 @@ def _quiet() -> Iterator[None]:
 
 def _analyse(
     row_outputs: _RowOutputs, theta: Any, inputs: Sequence[Any], moments: Moments, sites: Sequence[LatentSite]
-) -> tuple[Trace, list[SiteOutputs], list[FactorGroup]]:
+) -> tuple[Trace, list[FactorGroup]]:
     """Traces a row and cuts it; keeps custom derivatives whole unless looking into them makes a field smaller."""
     names = [(s.name, s.where) for s in sites]
-    best: tuple[Trace, list[SiteOutputs], list[FactorGroup]] | None = None
+    best: tuple[Trace, list[FactorGroup]] | None = None
     for look_inside in (False, True):
         traced = trace(row_outputs, theta, *inputs, look_inside=look_inside)
         described = row_outputs.described(traced.outputs)
         factors = build_factors(traced, described, moments, names)
         total = sum(g.field_size * g.count for g in factors)
-        if best is None or total < sum(g.field_size * g.count for g in best[2]):
-            best = traced, described, factors
+        if best is None or total < sum(g.field_size * g.count for g in best[1]):
+            best = traced, factors
         if look_inside or not any(e.primitive.name.startswith("custom_") for e in traced.equations):
             break
     assert best is not None
@@ -774,11 +871,16 @@ def _prior_logs(
         out = []
         for site in sites:
             fn, value = latents[site.name]["fn"], latents[site.name]["value"]
+            if isinstance(_scalar_base(fn), dist.ImproperUniform):
+                raise ModelError(
+                    f"Site {site.name!r} has an improper prior, from which no online update can start. Give it a proper one "
+                    f"in the model, or start from one: prior={{{site.name!r}: dist.Normal(0, 10)}} (or a posterior)."
+                )
             u = theta[site.where].reshape(site.unconstrained_shape)
             each, transform = elements(fn, value), biject_to(fn.support)
             jacobian = transform.log_abs_det_jacobian(u, value)
             if _scalar_elements(fn, site):
-                inner = biject_to(_scalar_support(fn))
+                inner = biject_to(_scalar_base(fn).support)
                 out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
             else:
                 out.append((jnp.sum(each.log_prob) + jnp.sum(jacobian))[None])
@@ -787,14 +889,14 @@ def _prior_logs(
     return logs
 
 
-def _scalar_support(fn: Any) -> Any:
+def _scalar_base(fn: Any) -> Any:
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
         fn = fn.base_dist
-    return fn.support
+    return fn
 
 
 def _scalar_elements(fn: Any, site: LatentSite) -> bool:
-    support = _scalar_support(fn)
+    support = _scalar_base(fn).support
     transform = biject_to(support)
     return (
         site.unconstrained_shape == site.shape
@@ -804,14 +906,8 @@ def _scalar_elements(fn: Any, site: LatentSite) -> bool:
     )
 
 
-def _prior_trace(program: Program) -> Trace:
-    run = _prior_logs(program.model, program.layout, program.sites, program.priors)
-    return trace(run, jax.ShapeDtypeStruct((program.size,), program.dtype), *[v.aval for v in program.trace.inputs])
-
-
-def _components(program: Program) -> list[Component]:
+def _components(traced: Trace, sites: Sequence[LatentSite]) -> list[Component]:
     """Sites whose priors hang together, and whether a component's elements are independent scalars."""
-    traced, sites = program.prior_terms, program.sites
     together = list(range(len(sites)))
 
     def root(i: int) -> int:
@@ -837,80 +933,94 @@ def _components(program: Program) -> list[Component]:
 
 # ---------------------------------------------------------------------------------------------- the numeric check
 
-_DRAWS = 3
+_DRAWS, _ROWS = 3, 4
 
 
-def check_rows(program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> bool:
+class RowCheck:
     """Proves at several draws of θ that rows' log-likelihoods add up to the batch's, site by site.
 
-    Args:
-        program: The program.
-        rows: Row arrays with the same leading axis M ≥ 2; rows that are not finite are left out.
-        shared: Shared arrays.
-
-    Returns:
-        Whether there were two usable rows to check with.
-
-    Raises:
-        ModelError: When they do not add up, or the prior changes with the number of rows.
+    It needs two different rows of positive probability, and collects them from the calls it is shown.
     """
-    rows = [np.asarray(a) for a in rows]
-    usable = np.ones(len(rows[0]), bool)
-    for a in rows:
-        if a.dtype.kind in "fc":
-            usable &= np.isfinite(a.reshape(len(a), -1)).all(1)
-    rows = [a[usable] for a in rows]
-    if len(rows[0]) < 2:
-        return False
-    theta = jax.random.uniform(jax.random.key(3), (_DRAWS, program.size), program.dtype, -1.0, 1.0)
-    one_by_one, batch, prior_one, prior_batch = jax.device_get(_both_ways(program, theta, rows, shared))
-    names = list(dict.fromkeys(g.name for g in program.factors))
-    tolerance = 1e-8 if program.dtype == jnp.float64 else 1e-3
-    finite = np.isfinite(one_by_one).all((0, 2))
-    if finite.sum() < len(finite):
-        if finite.sum() < 2:
-            return False
-        return check_rows(program, [a[finite] for a in rows], shared)
-    for i, name in enumerate(names):
-        apart = np.abs(one_by_one[:, :, i].sum(1) - batch[:, i])
-        if not (apart <= tolerance * (1.0 + np.abs(one_by_one[:, :, i]).sum(1))).all():
+
+    def __init__(self, program: Program) -> None:
+        """Nothing is computed before there are two rows."""
+        self.program = program
+        self.kept: list[np.ndarray] | None = None
+        self.tries = 0
+
+    def done(self, rows: Sequence[Any], shared: Sequence[Any]) -> bool:
+        """Looks at a call's first rows; says whether the check is through.
+
+        Raises:
+            ModelError: When rows do not add up, or the prior changes with them.
+        """
+        self.tries += 1
+        head = [np.asarray(a[:_ROWS]) for a in rows]
+        if self.kept is not None:
+            head = [np.concatenate([k, h]) for k, h in zip(self.kept, head, strict=True)]
+        good = np.ones(len(head[0]), bool)
+        for a in head:
+            if a.dtype.kind in "fc":
+                good &= np.isfinite(a.reshape(len(a), -1)).all(1)
+        head = [a[good] for a in head]
+        while len(head[0]) >= 2 and any((a != a[:1]).any() for a in head):
+            fine = self._compare([np.resize(a, (_ROWS, *a.shape[1:])) for a in head], shared)
+            if fine is None:
+                return True
+            head = [a[fine[: len(a)]] for a in head]
+        self.kept = [a[-1:] for a in head] if len(head[0]) else self.kept
+        return self.tries >= 100
+
+    @cached_property
+    def _logs(self) -> Callable[..., Any]:
+        program = self.program
+        names = list(dict.fromkeys(g.name for g in program.factors))
+
+        def log_densities(flat: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
+            seen = visit(program.model, program.layout.rebuild(some, rest), _substitution(program.sites, flat))
+            logs = jnp.stack([jnp.sum(seen.observed[n]["fn"].log_prob(seen.observed[n]["value"])) for n in names])
+            prior = sum(jnp.sum(_log_prior(s)) for s in seen.latents.values())
+            return logs, jnp.asarray(prior)
+
+        def both_ways(flats: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, ...]:
+            def per_draw(flat: jax.Array) -> tuple[jax.Array, ...]:
+                one, prior_one = jax.vmap(lambda row: log_densities(flat, [a[None] for a in row], rest))(some)
+                batch, prior_batch = log_densities(flat, some, rest)
+                return one, batch, prior_one, jnp.broadcast_to(prior_batch, prior_one.shape)
+
+            return jax.vmap(per_draw)(flats)
+
+        return jax.jit(both_ways)
+
+    def _compare(self, rows: Sequence[np.ndarray], shared: Sequence[Any]) -> np.ndarray | None:
+        """None when rows add up; which of them are possible at all when some are not."""
+        program = self.program
+        theta = jax.random.uniform(jax.random.key(3), (_DRAWS, program.size), program.dtype, -1.0, 1.0)
+        one_by_one, batch, prior_one, prior_batch = jax.device_get(self._logs(theta, list(rows), list(shared)))
+        possible = np.isfinite(one_by_one).all((0, 2))
+        if not possible.all():
+            return possible
+        tolerance = 1e-8 if program.dtype == jnp.float64 else 1e-3
+        for i, name in enumerate(dict.fromkeys(g.name for g in program.factors)):
+            apart = np.abs(one_by_one[:, :, i].sum(1) - batch[:, i])
+            if not (apart <= tolerance * (1.0 + np.abs(one_by_one[:, :, i]).sum(1))).all():
+                raise ModelError(
+                    f"The rows of site {name!r} do not add up: together their log-density is {batch[0, i]:.6g}, one by one "
+                    f"{one_by_one[0, :, i].sum():.6g}. Something in the model uses several rows at once (x - x.mean(), a "
+                    "cumulative sum) or is not counted once a row (a numpyro.factor that belongs to the prior, a plate "
+                    "nested the wrong way). Standardise before the model, make factors one number a row, and name the "
+                    "arguments that carry rows with rows=(...) if one was mistaken."
+                )
+        if not np.allclose(prior_one, prior_batch, rtol=tolerance, atol=tolerance, equal_nan=True):
             raise ModelError(
-                f"The rows of site {name!r} do not add up: together their log-density is {batch[0, i]:.6g}, one by one "
-                f"{one_by_one[0, :, i].sum():.6g}. Something in the model uses several rows at once (x - x.mean(), a "
-                "cumulative sum) or is not counted once a row (a numpyro.factor that belongs to the prior, a plate "
-                "nested the wrong way). Standardise before the model, make factors one number a row, and name the "
-                "arguments that carry rows with rows=(...) if one was mistaken."
+                "The prior of the latent sites changes with the number of rows or with the rows themselves. A prior must not "
+                "look at the data: pass its parameters as arguments of their own."
             )
-    if not np.allclose(prior_one, prior_batch, rtol=tolerance, atol=tolerance, equal_nan=True):
-        raise ModelError(
-            "The prior of the latent sites changes with the number of rows or with the rows themselves. A prior must not "
-            "look at the data: pass its parameters as arguments of their own."
-        )
-    return True
+        return None
 
 
-def _both_ways(program: Program, theta: jax.Array, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[jax.Array, ...]:
-    names = list(dict.fromkeys(g.name for g in program.factors))
-    sites, layout = program.sites, program.layout
-
-    def log_densities(flat: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
-        seen = visit(program.model, layout.rebuild(some, rest), _substitution(sites, flat), program.priors)
-        logs = jnp.stack([jnp.sum(seen.observed[n]["fn"].log_prob(seen.observed[n]["value"])) for n in names])
-        prior = sum(jnp.sum(s["fn"].log_prob(s["value"])) for s in seen.latents.values())
-        return logs, jnp.asarray(prior)
-
-    @jax.jit
-    def run(flats: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, ...]:
-        def per_draw(flat: jax.Array) -> tuple[jax.Array, ...]:
-            def per_row(row: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
-                return log_densities(flat, [a[None] for a in row], rest)
-
-            one, prior_one = jax.vmap(per_row)(some)
-            batch, prior_batch = log_densities(flat, some, rest)
-            return one, batch, prior_one, jnp.broadcast_to(prior_batch, prior_one.shape)
-
-        return jax.vmap(per_draw)(flats)
-
-    return run(theta, list(rows), list(shared))
-
-
+def _log_prior(site: dict[str, Any]) -> Any:
+    """Log prior density of a latent site; 0 for an improper one, which has none."""
+    if isinstance(_scalar_base(site["fn"]), dist.ImproperUniform):
+        return jnp.zeros(())
+    return site["fn"].log_prob(site["value"])

@@ -14,7 +14,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpyro.infer.initialization import init_to_value
 
 from adfpp.families import Belief, Family
-from adfpp.model import LatentSite, Program
+from adfpp.model import LatentSite, Program, stripped
 
 _DRAWS = 1 << 13  # for moments that have no formula
 
@@ -106,7 +106,8 @@ class Posterior:
                 out[site.name] = jnp.where(up >= down, low, high)
             else:
                 draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
-                out[site.name] = jnp.quantile(draws, q, axis=0)
+                flat = jnp.quantile(draws, q.reshape(-1), axis=0)
+                out[site.name] = flat.reshape(q.shape + site.shape)
         return out
 
     def summary(self, prob: float = 0.9) -> Any:
@@ -153,8 +154,8 @@ class Posterior:
                 u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
                 value = site.transform(u)
                 volume = site.transform.log_abs_det_jacobian(u, value)
-                over = tuple(range(flat.ndim - 1, jnp.ndim(volume)))
-                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=len(site.shape))
+                over = tuple(range(jnp.ndim(value) - site.event_dim, jnp.ndim(volume)))
+                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=site.event_dim)
                 out[site.name] = numpyro.sample(site.name, point)
             return out
 
@@ -179,18 +180,12 @@ def _triangular(root: jax.Array) -> jax.Array:
     return (upper * sign[:, None]).T
 
 
-def _base(transform: Any) -> Any:
-    while hasattr(transform, "base_transform"):
-        transform = transform.base_transform
-    return transform
-
-
 def _is_identity(transform: Any) -> bool:
-    return isinstance(_base(transform), dist.transforms.IdentityTransform)
+    return isinstance(stripped(transform), dist.transforms.IdentityTransform)
 
 
 def _is_elementwise(site: LatentSite) -> bool:
-    inner = _base(site.transform)
+    inner = stripped(site.transform)
     return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
 
 

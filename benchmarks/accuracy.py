@@ -252,7 +252,7 @@ def references(likelihood: Likelihood) -> Moments:
 def errors(likelihood: Likelihood, rule: Quadrature, truth: Moments) -> Errors:
     """What the rule makes of every cell."""
 
-    def log_factor(h: jax.Array) -> jax.Array:
+    def log_factor(h: jax.Array) -> Any:
         return likelihood.distribution(h[0]).log_prob(jnp.asarray(likelihood.value))
 
     prepared, marks = scalar_factor(log_factor, jnp.zeros(()).dtype)
@@ -363,12 +363,12 @@ extended precision, bisected until their halves agree, and for the probit its ex
 Every likelihood is tried on cavities whose sd is {widths}
 times the likelihood's own width, with their means {distances} cavity sds away from it on either side.
 The width and place of a likelihood are those of its peak as a function of the field; 1 and 0 if it has
-none. Errors are of the mean in tilted sds, of the variance relative, of log Z absolute. The bound is the error
-that a rule should keep to: the looser ones are for likelihoods that are not log-concave.
+none. Errors are of the mean in tilted sds, of the variance relative, of log Z absolute. The bound is the
+error that a rule should keep to: the looser ones are for likelihoods that are not log-concave.
 
 "Estimate ≥ error" is the share of cells on which the rule's own error estimate is at least the largest of
-the three errors. "Marked" are the cells whose estimate is above the rule's `report`; a run gives such rows the
-status `INACCURATE`. The last column counts the cells that miss the bound without being marked.
+the three errors. "Marked" are the cells whose estimate is above the rule's `report`; a run gives such rows
+the status `INACCURATE`. The last column counts the cells that miss the bound without being marked.
 
 The closed forms (probit, Rosenblatt, Gaussian) are exact to rounding, and the tests hold them to that; the
 probit and Gaussian lines below are those of the quadrature. The negative binomial's reference takes its

@@ -1,7 +1,7 @@
 """References for tilted moments: written without JAX, and without a line of the package that they judge.
 
-A tilt is a Gaussian cavity ``N(mean, sd²)`` times a factor ``exp(log_factor(h))``. Its moments are given in the
-cavity's own units, as the package gives them: tilted mean ``mean + sd * shift``, tilted sd ``sd * root``.
+A tilt is a Gaussian cavity ``N(mean, sd²)`` times a factor ``exp(log_factor(h))``. Its moments are given in
+the cavity's own units, as the package gives them: tilted mean ``mean + sd * shift``, sd ``sd * root``.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,8 +35,8 @@ def tilted_moments(
 ) -> Moments:
     """Tilted moments by Gauss-Legendre panels, bisected until their halves agree, in NumPy's longest floats.
 
-    The factor is looked at on a fine grid of the cavity and on graded grids around ``points``, and the integral
-    is split at every peak found and at the points themselves. The variance is an integral about the mean.
+    The factor is looked at on a fine grid of the cavity and on graded grids around ``points``, and the
+    integral is split at every peak found and at the points. The variance is an integral about the mean.
 
     Args:
         log_factor: Vectorised, and at home with ``np.longdouble``. May have steps, kinks and ``-inf``.
@@ -118,13 +118,18 @@ def _climb(log_tilt: LogFactor, low: np.longdouble, high: np.longdouble) -> np.l
 @cache
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre nodes and weights in the longest floats: NumPy's, polished by Newton."""
-    x = leggauss(_NODES)[0].astype(np.longdouble)
-    for _ in range(3):
+
+    def legendre(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         before, value = np.ones_like(x), x
         for n in range(1, _NODES):
             before, value = value, ((2 * n + 1) * x * value - n * before) / (n + 1)
-        slope = _NODES * (x * value - before) / (x * x - 1)
+        return value, _NODES * (x * value - before) / (x * x - 1)
+
+    x = leggauss(_NODES)[0].astype(np.longdouble)
+    for _ in range(3):
+        value, slope = legendre(x)
         x = x - value / slope
+    _, slope = legendre(x)
     return x, 2 / ((1 - x * x) * slope * slope)
 
 
@@ -208,7 +213,9 @@ def rosenblatt_moments(label: int, mean: float, sd: float, beta: float) -> Momen
             left = [scale * mirrored[0], -scale * mirrored[1], scale * mirrored[2]]
         zeroth, first, second = (a + b for a, b in zip(right, left, strict=True))
         shift = first / zeroth
-        return Moments(float(mp.log(zeroth)), float(sign * shift), float(mp.sqrt(second / zeroth - shift**2)))
+        root: Any = mp.sqrt(second / zeroth - shift**2)
+        log_z: Any = mp.log(zeroth)
+        return Moments(float(log_z), float(sign * shift), float(root))
 
 
 def _raw_moments(centre: Any, edge: Any) -> list[Any]:

@@ -14,11 +14,12 @@ REPOSITORY = Path(__file__).parent.parent
 # The rooms of adfpp, lowest layer first. A room imports from the layers below it and, where no circle
 # comes of it, from its own. `posterior` stands below the schedules because their `get_posterior` makes one.
 LAYERS = (
+    {"marks"},
     {"field", "tilt", "families", "dynamics", "distributions", "prior", "theory"},
     {"factors"},
     {"kernel"},
     {"model"},
-    {"posterior"},
+    {"posterior", "explain"},
     {"adf", "ep", "baselines"},
     {"compare", "export"},
     {"__init__"},

@@ -148,10 +148,10 @@ def rosenblatt_tilt(value: Any, mean: Any, scale: Any, beta: Any = jnp.inf) -> T
     log_right, mean_right, _, variance_right = normal_tail(z)
     log_scaled, edge_left, variance_left = _log_scaled_tail(x)
     log_left = jnp.where(
-        x > 0, -0.5 * z * z + log_scaled, 0.5 * (x - z) * (x + z) + normal_tail(-jnp.minimum(x, 0.0))[0]
+        x > 0, -0.5 * z * z + log_scaled, 0.5 * beta * scale * (x + z) + normal_tail(-jnp.minimum(x, 0.0))[0]
     )
     log_z = jnp.logaddexp(log_right, log_left)
-    right, left = jnp.exp(log_right - log_z), jnp.exp(log_left - log_z)
+    right, left = jax.nn.sigmoid(log_right - log_left), jax.nn.sigmoid(log_left - log_right)
     mean_left = -edge_left - z
     shift = right * mean_right + left * mean_left
     variance = right * variance_right + left * variance_left + right * left * (mean_right - mean_left) ** 2

@@ -321,12 +321,12 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     # far out a heavy tail matters by its share in the variance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
-    def reach(drop: float) -> jax.Array:
-        """On each side, the first rung beyond which the tilt times distance² stays lower by ``drop``."""
-        rung = jnp.max(jnp.where(sides + weight > top - drop, rungs, 0), -1)
+    def reach(heights: jax.Array, drop: float) -> jax.Array:
+        """On each side, the first rung beyond which these heights stay lower than the peak by ``drop``."""
+        rung = jnp.max(jnp.where(heights > top - drop, rungs, 0), -1)
         return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
 
-    near, far = reach(2.0), reach(visible)
+    near, far = reach(sides, 2.0), reach(sides + weight, visible)
     # the ladder may step over a second peak that the grid or a landmark has seen; look as far as that peak's neighbours
     seen = jnp.where(heights > top - visible, points, peak)
     right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
@@ -431,7 +431,8 @@ class _Tensor(NamedTuple):
     zeroth: np.ndarray  # (n,)
     first: np.ndarray  # (k, n)
     second: np.ndarray  # (k * k, n): the coefficient of t_i t_j - δ_ij
-    last: np.ndarray  # (4 k, n): the highest ones along each axis
+    middle: np.ndarray  # (m, n): around the middle of each axis, the others low
+    last: np.ndarray  # (m, n): the highest ones along each axis, the others low
 
 
 @cache
@@ -444,8 +445,24 @@ def _tensor(size: int) -> _Tensor:
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
     axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
     second = [points[:, i] * points[:, j] - (i == j) for i in range(size) for j in range(size)]
-    last = [axis[:, j] for axis in axes for j in range(nodes - 4, nodes)]
-    return _Tensor(points, weights, points.T * weights, np.array(second) * weights, np.array(last) * weights)
+
+    def along(degrees: range) -> np.ndarray:
+        rows = []
+        for i, axis in enumerate(axes):
+            others = axes[:i] + axes[i + 1 :]
+            for low in product(range(3 if size == 2 else 2), repeat=size - 1):
+                rest = np.prod([other[:, d] for other, d in zip(others, low, strict=True)], axis=0)
+                rows += [axis[:, j] * rest for j in degrees]
+        return np.array(rows) * weights
+
+    return _Tensor(
+        points,
+        weights,
+        points.T * weights,
+        np.array(second) * weights,
+        along(range(nodes - 10, nodes - 8)),
+        along(range(nodes - 2, nodes)),
+    )
 
 
 def _few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, rule: Quadrature, tol: float) -> Tilted:
@@ -466,12 +483,13 @@ def _few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, ru
         shift = tensor.first @ density / c0
         covariance = (tensor.second @ density).reshape(size, size) / c0 + jnp.eye(size, dtype=dtype)
         covariance = covariance - jnp.outer(shift, shift)
-        leftover = jnp.max(jnp.abs(tensor.last @ density)) / c0
-        error = 4.0 * leftover * leftover / jnp.min(jnp.diagonal(covariance))
-        inner = jnp.linalg.cholesky(covariance)
-        error = jnp.where(jnp.all(jnp.isfinite(inner)), error, jnp.inf)
+        middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
+        error = 2.0 * _tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
+        error = error + float(jnp.finfo(dtype).eps) * (_LOST + 4.0 * jnp.abs(top))
+        lower = _small_cholesky(root @ covariance @ root.T)
+        error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
         log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
-        return Tilted(log_z, centre + root @ shift, root @ inner, error)
+        return Tilted(log_z, centre + root @ shift, lower, error)
 
     def refit() -> Tilted:
         def again(carry: tuple[Tilted, Tilted, jax.Array]) -> tuple[Tilted, Tilted, jax.Array]:
@@ -489,3 +507,17 @@ def _few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, ru
     identity = jnp.eye(size, dtype=dtype)
     first = fitted(jnp.zeros(size, dtype), identity)
     return jax.lax.cond(first.error < tol, lambda: first, refit)
+
+
+def _small_cholesky(a: jax.Array) -> jax.Array:
+    """Lower Cholesky root of a 2×2 or 3×3 matrix, written out: NaN where it is not positive definite."""
+    size = a.shape[0]
+    rows: list[list[jax.Array]] = []
+    for i in range(size):
+        row: list[jax.Array] = []
+        for j in range(i):
+            row.append((a[i, j] - sum(row[m] * rows[j][m] for m in range(j))) / rows[j][j])
+        row.append(jnp.sqrt(a[i, i] - sum(x * x for x in row)))
+        rows.append(row)
+    zero = jnp.zeros((), a.dtype)
+    return jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])

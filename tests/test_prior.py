@@ -1,0 +1,401 @@
+"""Priors as Gaussian blocks: exact where they are Gaussian, else the right moments in unconstrained space."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import biject_to
+from scipy import integrate, special, stats
+
+import adfpp
+
+Array = Any
+sample: Callable[..., Any] = numpyro.sample
+
+KEY = jax.random.key(0)
+X = np.array([[0.5, -1.0], [1.5, 0.3], [-0.2, 0.8]])
+Y = np.array([0.1, 1.0, -0.4])
+
+
+def observed(x: Array, y: Array, field: Array) -> None:
+    """The rows, which the prior has nothing to do with."""
+    with numpyro.plate("rows", x.shape[0]):
+        sample("y", dist.Normal(x[:, 0] * field, 1.0), obs=y)
+
+
+def of(
+    latents: Callable[[], Array], family: str = "full", **options: Any
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Mean and covariance of a projected prior, and how each site's was found.
+
+    Args:
+        latents: Samples the latent sites and returns a number or an array of them.
+        family: Of the belief.
+        **options: Of ``init``.
+    """
+
+    def model(x: Array, y: Array) -> None:
+        observed(x, y, jnp.sum(latents()))
+
+    adf = adfpp.ADF(model, family=family)
+    mean, scale = adf.init(KEY, X, Y, **options).belief
+    mean, scale = np.asarray(mean), np.asarray(scale)
+    covariance = scale @ scale.T if scale.ndim == 2 else scale**2 * np.eye(len(mean))
+    return mean, covariance, tuple(site.prior for site in adf.explain(X, Y).sites)
+
+
+def site(prior: Any, name: str = "w") -> Callable[[], Array]:
+    """A model's only latent site."""
+    return lambda: sample(name, prior)
+
+
+# ------------------------------------------------------------------------------------- exact
+
+
+TRIL = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.1, 0.7]])
+_STEPS = np.tril(np.ones((3, 3)))
+_NEIGHBOURS = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+EXACT: dict[str, tuple[Any, Any, np.ndarray]] = {
+    "Normal": (dist.Normal(1.5, 0.3).expand([3]), 1.5, 0.09 * np.eye(3)),
+    "Normals": (
+        dist.Normal(np.array([1.0, 2.0]), np.array([0.5, 3.0])).to_event(1),
+        [1.0, 2.0],
+        np.diag([0.25, 9.0]),
+    ),
+    "far": (dist.Normal(1e4, 1e-3), 1e4, np.array([[1e-6]])),
+    "LogNormal": (dist.LogNormal(0.7, 0.4), 0.7, np.array([[0.16]])),
+    "MultivariateNormal": (
+        dist.MultivariateNormal(jnp.array([1.0, 2.0, 3.0]), scale_tril=TRIL),
+        [1.0, 2.0, 3.0],
+        TRIL @ TRIL.T,
+    ),
+    "GaussianRandomWalk": (dist.GaussianRandomWalk(0.5, 3), 0.0, 0.25 * _STEPS @ _STEPS.T),
+    "CAR": (
+        dist.CAR(0.0, 0.4, 2.0, jnp.asarray(_NEIGHBOURS)),
+        0.0,
+        np.linalg.inv(2.0 * (np.diag(_NEIGHBOURS.sum(0)) - 0.4 * _NEIGHBOURS)),
+    ),
+    "logit-normal": (
+        dist.TransformedDistribution(dist.Normal(0.2, 1.1), dist.transforms.SigmoidTransform()),
+        0.2,
+        np.array([[1.21]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_gaussian_priors_are_exact(name: str) -> None:
+    """Whatever is Gaussian in unconstrained space is taken as it is."""
+    prior, mean, covariance = EXACT[name]
+    got = of(site(prior))
+    np.testing.assert_allclose(got[0], np.broadcast_to(mean, got[0].shape), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(got[1], covariance, rtol=1e-8, atol=1e-10)
+    assert got[2][0].startswith("exact")
+
+
+def test_coupled_gaussian_sites_are_exact() -> None:
+    """w | mu ~ Normal(mu, 1): jointly Gaussian, correlated through mu."""
+
+    def prior() -> Array:
+        mu = sample("mu", dist.Normal(1, 2))
+        w = sample("w", dist.Normal(3.0 * mu - 1.0, 0.5).expand([2]).to_event(1))
+        apart = sample("apart", dist.HalfNormal(1))
+        return w.sum() + apart
+
+    mean, covariance, how = of(prior)
+    expected = 4.0 * np.outer([1, 3, 3], [1, 3, 3]) + np.diag([0, 0.25, 0.25])
+    np.testing.assert_allclose(mean[:3], [1.0, 2.0, 2.0], atol=1e-10)
+    np.testing.assert_allclose(covariance[:3, :3], expected, rtol=1e-9)
+    np.testing.assert_array_equal(covariance[3, :3], 0.0)
+    assert [h.startswith("exact, jointly with mu, w") for h in how] == [True, True, False]
+
+
+@pytest.mark.parametrize("family", ["diagonal", "spherical"])
+def test_families_take_what_they_can_hold(family: str) -> None:
+    """The marginal variances of a correlated prior, or their mean."""
+    prior = dist.MultivariateNormal(jnp.array([1.0, 2.0, 3.0]), scale_tril=TRIL)
+    mean, covariance, _ = of(site(prior), family)
+    variances = np.diag(TRIL @ TRIL.T)
+    np.testing.assert_allclose(mean, [1.0, 2.0, 3.0], atol=1e-10)
+    expected = variances if family == "diagonal" else np.full(3, variances.mean())
+    np.testing.assert_allclose(covariance, np.diag(expected), rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------------- by quadrature
+
+
+def by_scipy(density: Any, transform: str, centre: float = 0.0, reach: float = 60.0) -> tuple[float, float]:
+    """Mean and variance of u = g(x) for x with a scipy density, in two pieces from a centre."""
+    outward = {"exp": np.exp, "sigmoid": special.expit, "identity": lambda u: u}[transform]
+    slope = {
+        "exp": np.exp,
+        "sigmoid": lambda u: special.expit(u) * special.expit(-u),
+        "identity": np.ones_like,
+    }[transform]
+
+    def moment(f: Callable[[float], float]) -> float:
+        pieces = [(centre - reach, centre), (centre, centre + reach)]
+        if transform == "identity":
+            pieces = [(-np.inf, centre), (centre, np.inf)]
+        total = 0.0
+        for low, high in pieces:
+            total += integrate.quad(
+                lambda u: f(u) * density.pdf(outward(u)) * slope(u),
+                low,
+                high,
+                epsabs=1e-13,
+                epsrel=1e-11,
+                limit=500,
+            )[0]
+        return total
+
+    mass = moment(lambda u: 1.0)
+    mean = moment(lambda u: u) / mass
+    return mean, moment(lambda u: (u - mean) ** 2) / mass
+
+
+_GAMMA = special.polygamma
+MOMENTS: dict[str, tuple[Any, tuple[float, float]]] = {
+    "HalfNormal": (dist.HalfNormal(2.0), by_scipy(stats.halfnorm(scale=2.0), "exp")),
+    "Exponential": (dist.Exponential(3.0), (special.digamma(1) - np.log(3), float(_GAMMA(1, 1)))),
+    "Gamma": (dist.Gamma(2.0, 3.0), (special.digamma(2) - np.log(3), float(_GAMMA(1, 2)))),
+    "vague Gamma": (dist.Gamma(0.1, 0.1), (special.digamma(0.1) - np.log(0.1), float(_GAMMA(1, 0.1)))),
+    "Beta": (
+        dist.Beta(2.0, 3.0),
+        (special.digamma(2) - special.digamma(3), float(_GAMMA(1, 2) + _GAMMA(1, 3))),
+    ),
+    "Uniform": (dist.Uniform(0.0, 1.0), (0.0, np.pi**2 / 3)),
+    "Uniform elsewhere": (dist.Uniform(-3.0, 11.0), (0.0, np.pi**2 / 3)),
+    "HalfCauchy": (dist.HalfCauchy(1.0), (0.0, np.pi**2 / 4)),
+    "StudentT": (dist.StudentT(3.0, 0.5, 2.0), (0.5, 12.0)),
+    "StudentT(5)": (dist.StudentT(5.0, -20.0, 3.0), (-20.0, 15.0)),
+    "Logistic": (dist.Logistic(1.0, 0.5), (1.0, np.pi**2 / 12)),
+    "Gumbel": (dist.Gumbel(1.0, 2.0), (1.0 + 2.0 * np.euler_gamma, 4 * np.pi**2 / 6)),
+    "Weibull": (dist.Weibull(2.0, 1.5), (np.log(2.0) - np.euler_gamma / 1.5, np.pi**2 / 6 / 1.5**2)),
+    "TruncatedNormal": (
+        dist.TruncatedNormal(1.0, 1.5, low=0.0),
+        by_scipy(stats.truncnorm(-1.0 / 1.5, np.inf, 1.0, 1.5), "exp"),
+    ),
+    "two modes": (
+        dist.MixtureSameFamily(
+            dist.Categorical(probs=jnp.array([0.25, 0.75])), dist.Normal(jnp.array([-4.0, 4.0]), 0.5)
+        ),
+        (2.0, 0.25 + 12.0),
+    ),
+    "Laplace": (dist.Laplace(0.0, 2.0), (0.0, 8.0)),
+}
+# narrow for where they stand, or hard to evaluate far from there
+HARD: dict[str, tuple[Any, tuple[float, float]]] = {
+    "InverseGamma": (dist.InverseGamma(3.0, 2.0), (np.log(2) - special.digamma(3), float(_GAMMA(1, 3)))),
+    "StudentT far away": (dist.StudentT(4.0, 1000.0, 1.0), (1000.0, 2.0)),
+    "Laplace away": (dist.Laplace(3.0, 0.1), (3.0, 0.02)),
+    "narrow Gamma": (dist.Gamma(1e5, 1.0), (special.digamma(1e5), float(_GAMMA(1, 1e5)))),
+    "narrow Beta": (
+        dist.Beta(3e5, 5e5),
+        (special.digamma(3e5) - special.digamma(5e5), float(_GAMMA(1, 3e5) + _GAMMA(1, 5e5))),
+    ),
+}
+
+
+def test_moments_by_quadrature() -> None:
+    """Means to 1e-6 sds and variances to 1e-6, all priors in one model."""
+    priors = {name: prior for name, (prior, _) in MOMENTS.items()}
+
+    def prior() -> Array:
+        return sum(sample(name, p) for name, p in priors.items())
+
+    mean, covariance, how = of(prior)
+    expected = np.array([m for _, m in MOMENTS.values()])
+    variance = np.diag(covariance)
+    wrong = {
+        name: (mean[i], variance[i], *expected[i])
+        for i, name in enumerate(MOMENTS)
+        if not abs(mean[i] - expected[i, 0]) <= 1e-6 * np.sqrt(expected[i, 1])
+        or not abs(variance[i] / expected[i, 1] - 1.0) <= 1e-6
+    }
+    assert not wrong
+    np.testing.assert_array_equal(covariance, np.diag(variance))
+    assert set(how) == {"moments by quadrature"}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_moments_of_hard_priors(name: str) -> None:
+    """As many sds from zero as they may be; a kink costs some digits."""
+    prior, (mean, variance) = HARD[name]
+    tol = 1e-4 if "Laplace" in name else 1e-6
+    got = of(site(prior))
+    np.testing.assert_allclose(got[0], mean, rtol=0, atol=tol * np.sqrt(variance))
+    np.testing.assert_allclose(got[1], variance, rtol=tol)
+
+
+def test_elements_of_a_site_may_differ() -> None:
+    """Gaussian and other elements, in a plate or an event."""
+    rates = np.array([0.5, 3.0])
+    for form in (dist.Exponential(rates), dist.Exponential(rates).to_event(1)):
+        mean, covariance, _ = of(site(form))
+        np.testing.assert_allclose(mean, special.digamma(1) - np.log(rates), atol=1e-8)
+        np.testing.assert_allclose(np.diag(covariance), _GAMMA(1, 1), rtol=1e-8)
+
+
+def test_scale_of_a_shared_argument() -> None:
+    """A prior may depend on an argument that all rows share."""
+
+    def model(x: Array, y: Array, width: Array) -> None:
+        observed(x, y, sample("w", dist.HalfNormal(width)).sum())
+
+    adf = adfpp.ADF(model)
+    mean = adf.init(KEY, X, Y, np.array([1.0, 2.0])).belief.mean
+    unit = (np.log(2) / 2 + special.digamma(0.5) / 2) + np.log([1.0, 2.0])
+    np.testing.assert_allclose(mean, unit, atol=1e-8)
+    np.testing.assert_allclose(
+        adf.init(KEY, X, Y, np.array([3.0, 2.0])).belief.mean[0], unit[0] + np.log(3), atol=1e-8
+    )
+
+
+# ------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize("prior", [dist.Cauchy(0.0, 1.0), dist.StudentT(2.0), dist.StudentT(1.5).expand([2])])
+def test_refuses_heavy_tails(prior: Any) -> None:
+    """No finite variance, no Gaussian."""
+    with pytest.raises(adfpp.PriorError) as refused:
+        of(site(prior))
+    for word in ("'w'", "no finite", "dist.Normal(0, 10)"):
+        assert word in str(refused.value)
+
+
+def test_refuses_heavy_tails_among_coupled_sites() -> None:
+    """w | tau ~ Normal(0, tau) with tau half-Cauchy has no variance: a sample's would be an accident."""
+
+    def prior() -> Array:
+        tau = sample("tau", dist.HalfCauchy(1))
+        return sample("w", dist.Normal(0, tau).expand([2]).to_event(1)).sum()
+
+    with pytest.raises(adfpp.PriorError, match="w") as refused:
+        of(prior)
+    assert "non-centred" in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------- by sampling
+
+_DRAWS = 1 << 18
+
+
+def test_simplex() -> None:
+    """A Dirichlet by stick breaking: sums of digammas, within 5 standard errors of the sample taken."""
+    weights = np.array([2.0, 3.0, 4.0])
+    mean, covariance, how = of(site(dist.Dirichlet(jnp.asarray(weights))))
+    # stick k is Beta(a_k, rest), seen through the logit and moved by the log of the sticks to come
+    rest = np.cumsum(weights[::-1])[::-1][1:]
+    offset = np.log(np.arange(len(weights) - 1, 0, -1))
+    expected = special.digamma(weights[:-1]) - special.digamma(rest) + offset
+    variance = _GAMMA(1, weights[:-1]) + _GAMMA(1, rest)
+    assert how[0].startswith("moments by")
+    draws = int(how[0].split()[2])
+    np.testing.assert_array_less(np.abs(mean - expected), 5 * np.sqrt(variance / draws))
+    np.testing.assert_array_less(np.abs(np.diag(covariance) / variance - 1), 5 * np.sqrt(4.0 / draws))
+    assert abs(covariance[0, 1]) < 5 * np.sqrt(variance.prod() / draws)
+
+
+def test_correlation() -> None:
+    """An LKJ prior of two variables has one number: (1 + r) / 2 is Beta."""
+    mean, covariance, _ = of(site(dist.LKJCholesky(2, 1.5)))
+    np.testing.assert_allclose(mean, 0.0, atol=1e-8)
+    np.testing.assert_allclose(covariance, 0.25 * 2 * _GAMMA(1, 1.5), rtol=1e-6)
+
+
+def test_correlation_matrix() -> None:
+    """An LKJ prior of three variables against a large independent sample."""
+    prior = dist.LKJCholesky(3, 1.5)
+    mean, covariance, how = of(site(prior))
+    draws = int(how[0].split()[2])
+    sample = jax.jit(lambda key: biject_to(prior.support).inv(prior.sample(key, (_DRAWS,))))(
+        jax.random.key(11)
+    )
+    flat = np.asarray(sample)
+    spread = np.sqrt(1 / draws + 1 / _DRAWS)
+    np.testing.assert_array_less(np.abs(mean - flat.mean(0)), 5 * flat.std(0) * spread)
+    fourth = np.mean((flat - flat.mean(0)) ** 4, 0) / flat.var(0) ** 2 - 1
+    np.testing.assert_array_less(np.abs(np.diag(covariance) / flat.var(0) - 1), 5 * np.sqrt(fourth) * spread)
+
+
+def test_coupled_sites_by_sampling() -> None:
+    """w | tau with a light-tailed scale: the moments of the mixture, and the same every time."""
+
+    def prior() -> Array:
+        tau = sample("tau", dist.LogNormal(0.0, 0.3))
+        return sample("w", dist.Normal(1.0, tau).expand([2]).to_event(1)).sum()
+
+    mean, covariance, how = of(prior)
+    draws = int(how[0].split()[2])
+    variance = np.array([0.09, np.exp(0.18), np.exp(0.18)])
+    np.testing.assert_array_less(np.abs(mean - [0.0, 1.0, 1.0]), 5 * np.sqrt(variance / draws))
+    np.testing.assert_allclose(np.diag(covariance), variance, rtol=5 * np.sqrt(6.0 / draws))
+    assert np.all(np.abs(covariance[0, 1:]) < 5 * np.sqrt(variance[0] * variance[1] * 3.0 / draws))
+    assert all("jointly with tau, w" in h for h in how)
+    again = of(prior)
+    np.testing.assert_array_equal(mean, again[0])
+    np.testing.assert_array_equal(covariance, again[1])
+
+
+# ------------------------------------------------------------------------------------- prior=
+
+
+def test_priors_can_be_replaced() -> None:
+    """By scalar, elementwise and joint distributions, in any form of the site."""
+    replacements: list[tuple[Any, Any, np.ndarray]] = [
+        (dist.Normal(2.0, 3.0), [2.0, 2.0], 9.0 * np.eye(2)),
+        (dist.Normal(np.array([1.0, 2.0]), 3.0), [1.0, 2.0], 9.0 * np.eye(2)),
+        (dist.Normal(2.0, 3.0).expand([2]).to_event(1), [2.0, 2.0], 9.0 * np.eye(2)),
+    ]
+    joint = (
+        dist.MultivariateNormal(jnp.ones(2), scale_tril=TRIL[:2, :2]),
+        [1.0, 1.0],
+        TRIL[:2, :2] @ TRIL[:2, :2].T,
+    )
+    event = dist.Normal(0, 1).expand([2]).to_event(1)
+    for own, others in ((event, [*replacements, joint]), (dist.Normal(0, 1).expand([2]), replacements)):
+        for prior, mean, covariance in others:
+            got = of(site(own), prior={"w": prior})
+            np.testing.assert_allclose(got[0], mean, atol=1e-10)
+            np.testing.assert_allclose(got[1], covariance, atol=1e-10)
+
+
+def test_replaced_priors_leave_the_others() -> None:
+    """Only the sites named change, also where others depend on them."""
+
+    def prior() -> Array:
+        mu = sample("mu", dist.Normal(1, 2))
+        w = sample("w", dist.Normal(mu, 0.5))
+        return w + sample("s", dist.LogNormal(0.0, 1.0))
+
+    mean, covariance, _ = of(prior, prior={"mu": dist.Normal(-1.0, 3.0)})
+    np.testing.assert_allclose(mean, [-1.0, -1.0, 0.0], atol=1e-10)
+    np.testing.assert_allclose(covariance, [[9, 9, 0], [9, 9.25, 0], [0, 0, 1]], atol=1e-9)
+
+
+def test_explain_tells_the_prior_in_use() -> None:
+    """``explain(..., prior=...)`` shows the plan of ``init(..., prior=...)``."""
+
+    def model(x: Array, y: Array) -> None:
+        observed(x, y, sample("w", dist.HalfNormal(1.0)))
+
+    adf = adfpp.ADF(model)
+    assert adf.explain(X, Y).sites[0].prior == "moments by quadrature"
+    assert adf.explain(X, Y, prior={"w": dist.LogNormal(0.0, 1.0)}).sites[0].prior == "exact"
+
+
+def test_projection_in_float32(float32: None) -> None:
+    """Single precision takes the same priors."""
+    mean, covariance, how = of(site(dist.Normal(1.5, 0.3).expand([2])))
+    np.testing.assert_allclose(mean, 1.5, rtol=1e-6)
+    np.testing.assert_allclose(np.diag(covariance), 0.09, rtol=1e-5)
+    assert how == ("exact",)
+    mean, covariance, _ = of(site(dist.HalfNormal(2.0)))
+    np.testing.assert_allclose(mean, MOMENTS["HalfNormal"][1][0], atol=1e-4)
+    np.testing.assert_allclose(covariance, MOMENTS["HalfNormal"][1][1], rtol=1e-3)
