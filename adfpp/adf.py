@@ -150,7 +150,9 @@ class ADF:
         parameters = inspect.signature(model).parameters
         clashes = sorted(_RESERVED & set(parameters))
         if clashes:
-            raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
+            raise ValueError(
+                f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it."
+            )
         self._takes_dt = "dt" in parameters
         self._plans: dict[Any, _Plan] = {}
         self._calls: dict[Any, _Call] = {}
@@ -192,7 +194,9 @@ class ADF:
         """
         kwargs = self._without_dt(kwargs)[0]
         if prior is not None and not isinstance(prior, Posterior | Mapping):
-            raise TypeError(f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}.")
+            raise TypeError(
+                f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
+            )
         plan, rows, shared = self._planned(args, kwargs)
         program = plan.program
         self._check(program, rows, shared)
@@ -219,7 +223,9 @@ class ADF:
                     "posterior. Both models need the same latent sites."
                 )
             if not same_space(site, other):
-                raise ModelError(f"prior does not fit: site {site.name!r} has another support in the posterior's model.")
+                raise ModelError(
+                    f"prior does not fit: site {site.name!r} has another support in the posterior's model."
+                )
             order.append(np.arange(other.where.start, other.where.stop))
         extra = set(theirs) - {s.name for s in program.sites}
         if extra:
@@ -231,7 +237,9 @@ class ADF:
         ]
         return self.family.start(blocks, program.size, program.dtype)
 
-    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> list[Block]:
+    def _project(
+        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any
+    ) -> list[Block]:
         """The prior's blocks; the model's own are kept for the next call with the same shared arrays."""
         if priors:
             return program.project_prior(rows, shared, priors)
@@ -249,7 +257,9 @@ class ADF:
         if check.done(rows, shared):
             del self._checks[id(program)]
 
-    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Plan, list[Any], list[Any]]:
+    def _planned(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[_Plan, list[Any], list[Any]]:
         """Finds or makes the plan for a call's signature; the quick way is a flatten and a look-up."""
         leaves, treedef = jax.tree.flatten((args, kwargs))
         rows_at = self._rows_at.get(treedef, frozenset())
@@ -452,7 +462,9 @@ class ADF:
                 some = slice(start, stop) if order is None else order[start:stop]
                 taken = [a[some] for a in rows]
                 with _interruptible(start, total):
-                    new, now = self._fold(plan, state, taken, shared, None if gaps is None else gaps[some], stop - start)
+                    new, now = self._fold(
+                        plan, state, taken, shared, None if gaps is None else gaps[some], stop - start
+                    )
                     now = jax.device_get(now)
                 state = new
                 log.add(now, start)
@@ -594,7 +606,9 @@ def _interruptible(reached: int, total: int) -> Any:
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4)
+        warnings.warn(
+            f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4
+        )
         raise _Interrupted from None
 
 

@@ -43,7 +43,7 @@ class Probit(Distribution):
         super().__init__(batch_shape=shape, validate_args=validate_args)
 
     def _log_step(self, sign: Any) -> jax.Array:
-        """log Φ(sign·field / noise), with noise 0 the step (one half at the boundary)."""
+        """Log Φ(sign·field / noise), with noise 0 the step (one half at the boundary)."""
         smooth = normal_tail(jnp.asarray(sign * self.field / jnp.where(self.noise == 0, 1.0, self.noise)))[0]
         hard = jnp.log(jnp.heaviside(sign * self.field, 0.5))
         return jnp.where(self.noise == 0, hard, smooth)
@@ -58,7 +58,9 @@ class Probit(Distribution):
             flip = jnp.asarray(self.flip)
             spread = 1.0 - 2.0 * flip
             # p + (1-2p)Φ = (1-2p)·Φ(s h) + p for p ≤ 1/2, and (2p-1)·Φ(-s h) + 1-p above
-            turned = jnp.where(flip > 0.5, self._log_step(jnp.where(jnp.asarray(value) > 0.5, -1.0, 1.0)), log_step)
+            turned = jnp.where(
+                flip > 0.5, self._log_step(jnp.where(jnp.asarray(value) > 0.5, -1.0, 1.0)), log_step
+            )
             log_prob = jnp.logaddexp(
                 jnp.log(jnp.abs(spread)) + turned, jnp.log(jnp.minimum(flip, 1.0 - flip))
             )

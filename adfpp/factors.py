@@ -13,7 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-from adfpp.field import Cut, Degree, Trace, affine_part, depends_on, known_value, part_of, smallest_cut, tail_part
+from adfpp.field import (
+    Cut,
+    Degree,
+    Trace,
+    affine_part,
+    depends_on,
+    known_value,
+    part_of,
+    smallest_cut,
+    tail_part,
+)
 from adfpp.tilt import ClosedForm, Moments, MonteCarlo, Quadrature, Tilted, whole_line
 
 
@@ -180,7 +190,9 @@ def _flags(
     return lambda *inputs: (counted(*inputs), supported(*inputs), finite(*inputs))
 
 
-def _general_prepare(trace: Trace, site: SiteOutputs, cuts: list[Cut], elements: list[int], rule: Any) -> Callable[..., Any]:
+def _general_prepare(
+    trace: Trace, site: SiteOutputs, cuts: list[Cut], elements: list[int], rule: Any
+) -> Callable[..., Any]:
     """Tilts by integrating what lies behind the cut."""
     behind = tail_part(trace, cuts, site.log_prob, elements)
 
@@ -197,7 +209,9 @@ def _general_prepare(trace: Trace, site: SiteOutputs, cuts: list[Cut], elements:
     return prepare
 
 
-def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: ClosedForm) -> Callable[..., Any]:
+def _closed_prepare(
+    trace: Trace, site: SiteOutputs, elements: list[int], form: ClosedForm
+) -> Callable[..., Any]:
     """Tilts by the distribution's own closed form."""
     rule = form.rule if form.event_dim else whole_line(form.rule)
     value = part_of(trace, site.value)
@@ -207,10 +221,15 @@ def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: 
 
     def prepare(*inputs: Any) -> Callable[[Any, jax.Array, jax.Array], Tilted]:
         values = jnp.asarray(value(*inputs))[chosen]
-        varying = [jnp.asarray(c(*inputs))[chosen] if k is None else None for c, k in zip(constants, known, strict=True)]
+        varying = [
+            jnp.asarray(c(*inputs))[chosen] if k is None else None
+            for c, k in zip(constants, known, strict=True)
+        ]
 
         def tilt(e: Any, mean: jax.Array, scale: jax.Array) -> Tilted:
-            arguments = [_constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)]
+            arguments = [
+                _constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)
+            ]
             out = rule(values[e], mean, scale, *arguments)
             return Tilted(*(jnp.asarray(a, mean.dtype) for a in out))
 
@@ -235,7 +254,9 @@ def _describe(trace: Trace, cut: Cut, names: Sequence[tuple[str, slice]]) -> str
         sites = [name for name, where in names if touched[where].any()]
         count = len(indices)
         if value is trace.theta:
-            sites = [name for name, where in names if np.isin(np.arange(where.start, where.stop), indices).any()]
+            sites = [
+                name for name, where in names if np.isin(np.arange(where.start, where.stop), indices).any()
+            ]
         exact = value is trace.theta or (len(sites) == 1 and _only_moves(trace, value))
         words = ", ".join(sites) if exact else f"affine in {', '.join(sites)}"
         pieces.append(f"{words} ({count})" if count > 1 else words)
@@ -246,7 +267,15 @@ def _only_moves(trace: Trace, value: Any) -> bool:
     """Whether a value is latent variables as they are, merely picked out."""
     while value is not trace.theta:
         eqn = trace.equations[trace.producers[value]]
-        if eqn.primitive.name not in ("slice", "squeeze", "reshape", "gather", "broadcast_in_dim", "dynamic_slice", "copy"):
+        if eqn.primitive.name not in (
+            "slice",
+            "squeeze",
+            "reshape",
+            "gather",
+            "broadcast_in_dim",
+            "dynamic_slice",
+            "copy",
+        ):
             return False
         value = eqn.invars[0]
     return True

@@ -74,7 +74,9 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
     for i, eqn in enumerate(equations):
         degree = _degree(eqn, [_degree_of(v, degrees) for v in eqn.invars])
         for v in eqn.outvars:
-            degrees[v] = degree if jnp.issubdtype(v.aval.dtype, jnp.floating) else max(degree, 2 * min(degree, 1))
+            degrees[v] = (
+                degree if jnp.issubdtype(v.aval.dtype, jnp.floating) else max(degree, 2 * min(degree, 1))
+            )
             producers[v] = i
     return Trace(
         tuple(equations),
@@ -97,7 +99,11 @@ def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[
             called = eqn.params[inside]
             inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
             values = _inline(inner, inner_consts, [_read(v, env) for v in eqn.invars], calls)
-        elif eqn.primitive.name == "log" and not isinstance(eqn.invars[0], jex.Literal) and eqn.invars[0] in exponents:
+        elif (
+            eqn.primitive.name == "log"
+            and not isinstance(eqn.invars[0], jex.Literal)
+            and eqn.invars[0] in exponents
+        ):
             values = [exponents[eqn.invars[0]]]
         else:
             values = _bind(eqn, env)
@@ -117,7 +123,9 @@ def _bind(eqn: Any, env: Env) -> Sequence[Any]:
     return out if eqn.primitive.multiple_results else [out]
 
 
-def _needed(equations: Sequence[Any], outputs: Sequence[Any], stop: frozenset[Any] = frozenset()) -> list[Any]:
+def _needed(
+    equations: Sequence[Any], outputs: Sequence[Any], stop: frozenset[Any] = frozenset()
+) -> list[Any]:
     """The equations that the outputs need, in order, not looking behind ``stop``."""
     wanted, kept = {v for v in outputs if v not in stop}, []
     for eqn in reversed(equations):
@@ -184,14 +192,18 @@ _ELEMENTWISE = frozenset(
     "is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow reduce_precision "
     "regularized_incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor zeta".split()
 )
-_REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split())
+_REDUCTIONS = frozenset(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
+)
 
 
 def _needed_elements(trace: Trace, output: Any, wanted: np.ndarray) -> dict[Any, np.ndarray]:
     """For some elements of one output: which elements of every earlier value they may depend on."""
     masks = {output: wanted}
     for eqn in reversed(_needed(trace.equations, [output])):
-        for v, needed in zip(eqn.invars, _operand_masks(eqn, [masks.get(v) for v in eqn.outvars]), strict=True):
+        for v, needed in zip(
+            eqn.invars, _operand_masks(eqn, [masks.get(v) for v in eqn.outvars]), strict=True
+        ):
             if not isinstance(v, jex.Literal):
                 masks[v] = masks[v] | needed if v in masks else needed
     return masks
@@ -229,7 +241,9 @@ def _before_broadcast(out: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Needed elements of an operand that is stretched, along axes of length 1, to the output."""
     if shape == ():
         return np.array(out.any())
-    return out.any(axis=tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b), keepdims=True)
+    return out.any(
+        axis=tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b), keepdims=True
+    )
 
 
 def _gather_mask(eqn: Any, shape: tuple[int, ...], out: np.ndarray) -> np.ndarray:
@@ -310,7 +324,9 @@ def smallest_cut(trace: Trace, output: Any, element: int) -> Cut:
     wanted = np.zeros(output.aval.shape, bool)
     wanted.reshape(-1)[element] = True
     masks = _needed_elements(trace, output, wanted)
-    varying = [v for v in masks if trace.degrees.get(v, Degree.CONSTANT) != Degree.CONSTANT and masks[v].any()]
+    varying = [
+        v for v in masks if trace.degrees.get(v, Degree.CONSTANT) != Degree.CONSTANT and masks[v].any()
+    ]
     number = {v: i for i, v in enumerate(varying)}
     infinite = sum(int(masks[v].sum()) for v in varying) + 1
     weights = [int(masks[v].sum()) if trace.degrees[v] == Degree.AFFINE else infinite for v in varying]
@@ -409,7 +425,9 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Ar
         if value.size == 1:
             (rows,) = pull(jnp.ones_like(value))
         else:
-            (rows,) = jax.vmap(pull)(jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape)))
+            (rows,) = jax.vmap(pull)(
+                jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape))
+            )
         return rows.reshape(value.shape + theta.shape), value
 
     return matrices
@@ -450,14 +468,19 @@ def _marked_values(trace: Trace, behind: Sequence[Any], output: Any, elements: S
                 name = tuple(repr(v.val) if isinstance(v, jex.Literal) else id(v) for v in pair)
                 pairs[name] = pair
                 # which elements of a comparison matter shows in its larger operand
-                larger = max((v for v in pair if v is not None and not isinstance(v, jex.Literal)), key=lambda v: v.aval.size)
+                larger = max(
+                    (v for v in pair if v is not None and not isinstance(v, jex.Literal)),
+                    key=lambda v: v.aval.size,
+                )
                 for i in np.flatnonzero(masks.get(larger, np.zeros(0, bool))):
                     mine[name, int(i)] = mine.get((name, int(i)), False) or eqn.primitive.name in _CENTRES
         found.append(sorted(mine.items(), key=lambda item: not item[1])[:_MOST_MARKS])
     count = min(len(f) for f in found)
     found = [f[:count] for f in found]
     used = list(dict.fromkeys(name for f in found for (name, _), _ in f))
-    sizes = [int(np.prod(np.broadcast_shapes(*(_shape_of(v) for v in pairs[n] if v is not None)))) for n in used]
+    sizes = [
+        int(np.prod(np.broadcast_shapes(*(_shape_of(v) for v in pairs[n] if v is not None)))) for n in used
+    ]
     starts = dict(zip(used, np.cumsum([0, *sizes]), strict=False))
     places = np.array([[starts[n] + i for (n, i), _ in f] for f in found], int).reshape(len(found), count)
     centres = min((sum(c for _, c in f) for f in found), default=0)
@@ -533,7 +556,9 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
                 _evaluate(moving, env)
                 differences = [_read(a, env) - (0.0 if b is None else _read(b, env)) for a, b in marked.pairs]
                 flat = jnp.concatenate([jnp.ravel(d) for d in differences])
-                at.append(flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]])
+                at.append(
+                    flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]]
+                )
             slope = at[1] - at[0]
             return jnp.where(slope != 0, -at[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan).astype(dtype)
 

@@ -85,7 +85,7 @@ def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _over(a: jax.Array, norm: jax.Array, usable: jax.Array) -> jax.Array:
-    """a / norm, or zero: a row that is not finite must not reach the belief even when multiplied by nothing."""
+    """A / norm, or zero: a row that is not finite must not reach the belief even when multiplied by nothing."""
     return jnp.where(usable, a * (1.0 / jnp.where(usable, norm, 1.0)), 0.0)
 
 
@@ -114,7 +114,9 @@ def judge(
     group: FactorGroup, tilted: Tilted, counted: jax.Array, supported: jax.Array, finite: jax.Array
 ) -> jax.Array:
     """The guard: the ``Status`` of one factor's tilted moments."""
-    proper = jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
+    proper = (
+        jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
+    )
     proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
     if not isinstance(group.rule, ClosedForm):
         proper &= jnp.isfinite(tilted.error)
@@ -154,7 +156,12 @@ def fold_factor(
 
 
 def _fold_group(
-    family: Family, window: Window, group: FactorGroup, inputs: Sequence[Any], slot: Any, flags: Sequence[jax.Array]
+    family: Family,
+    window: Window,
+    group: FactorGroup,
+    inputs: Sequence[Any],
+    slot: Any,
+    flags: Sequence[jax.Array],
 ) -> tuple[Window, RowInfo]:
     """Folds all elements of one site at one row, one after the other."""
     tilt = group.prepare(*inputs)

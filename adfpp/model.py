@@ -70,7 +70,9 @@ def is_array(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct)
 
 
-def bind(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any], list[str], Any]:
+def bind(
+    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Any], list[str], Any]:
     """Binds a call to the model's parameter names.
 
     Returns:
@@ -170,7 +172,8 @@ def elements(fn: Any, value: Any) -> _Elements:
             shape = shape + tuple(fn.event_shape[: fn.reinterpreted_batch_ndims])
             if mask is not None:
                 mask = jnp.reshape(
-                    jnp.broadcast_to(mask, fn.batch_shape), fn.batch_shape + (1,) * fn.reinterpreted_batch_ndims
+                    jnp.broadcast_to(mask, fn.batch_shape),
+                    fn.batch_shape + (1,) * fn.reinterpreted_batch_ndims,
                 )
         fn = fn.base_dist
     return _Elements(jnp.broadcast_to(fn.log_prob(value), shape), mask, fn)
@@ -230,7 +233,9 @@ def _same(one: Any, other: Any) -> bool:
         return type(one) is type(other)
     if one == other:
         return True
-    return structure == other_structure and all(np.allclose(a, b) for a, b in zip(leaves, others, strict=True))
+    return structure == other_structure and all(
+        np.allclose(a, b) for a, b in zip(leaves, others, strict=True)
+    )
 
 
 def same_space(site: LatentSite, other: LatentSite) -> bool:
@@ -240,10 +245,17 @@ def same_space(site: LatentSite, other: LatentSite) -> bool:
 
 def _neutral(site: dict[str, Any]) -> Any:
     """A value in the support of a latent site, for looking at a model: no prior needs to be sampled."""
-    if site["type"] != "sample" or site["is_observed"] or site["fn"].support is None or site["fn"].support.is_discrete:
+    if (
+        site["type"] != "sample"
+        or site["is_observed"]
+        or site["fn"].support is None
+        or site["fn"].support.is_discrete
+    ):
         return None
     transform = biject_to(site["fn"].support)
-    return transform(jnp.zeros(transform.inverse_shape(tuple(site["fn"].batch_shape) + tuple(site["fn"].event_shape))))
+    return transform(
+        jnp.zeros(transform.inverse_shape(tuple(site["fn"].batch_shape) + tuple(site["fn"].event_shape)))
+    )
 
 
 class _Watch(numpyro.primitives.Messenger):
@@ -406,7 +418,9 @@ class Program:
         priors = priors or {}
         self._check_priors(priors)
         logs = _prior_logs(self.model, self.layout, self.sites, priors)
-        inputs = [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+        inputs = [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [
+            jnp.asarray(a) for a in shared
+        ]
         theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
         traced = trace(logs, theta, *inputs)
         bound = self.layout.rebuild(inputs[: len(rows)], inputs[len(rows) :])
@@ -414,7 +428,9 @@ class Program:
         def draw(key: jax.Array) -> jax.Array:
             with _quiet(), handlers.seed(rng_seed=key):
                 found = handlers.trace(_Replace(lambda: call(self.model, bound), priors)).get_trace()
-            values = {n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
+            values = {
+                n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]
+            }
             return self.unconstrain(values)[0]
 
         return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
@@ -470,7 +486,9 @@ def read(
     except ModelError:
         raise
     except Exception as error:
-        shapes = ", ".join(f"{n} {leaf.shape}" for n, leaf in zip(names, leaves, strict=True) if is_array(leaf))
+        shapes = ", ".join(
+            f"{n} {leaf.shape}" for n, leaf in zip(names, leaves, strict=True) if is_array(leaf)
+        )
         raise ModelError(
             f"The model does not run on arguments of these shapes: {shapes}. {_first_line(error)} All arguments that carry rows "
             "must have the same length, and plates must be sized from them: numpyro.plate('rows', x.shape[0])."
@@ -534,14 +552,22 @@ def _refuse_empty(leaves: Sequence[Any], names: Sequence[str]) -> None:
 
 
 def _abstract_visit(
-    model: Model, treedef: Any, leaves: Sequence[Any], kinds: Sequence[str] | None = None, length: int | None = None
+    model: Model,
+    treedef: Any,
+    leaves: Sequence[Any],
+    kinds: Sequence[str] | None = None,
+    length: int | None = None,
 ) -> Visit:
     """Visits a model with shapes for arrays, row arrays cut or stretched to ``length``."""
     seen: list[Visit] = []
     arrays = []
     for i, leaf in enumerate(leaves):
         if is_array(leaf):
-            shape = leaf.shape if length is None or kinds is None or kinds[i] != "row" else (length, *leaf.shape[1:])
+            shape = (
+                leaf.shape
+                if length is None or kinds is None or kinds[i] != "row"
+                else (length, *leaf.shape[1:])
+            )
             arrays.append(jax.ShapeDtypeStruct(shape, _canonical(leaf)))
 
     def run(*traced: Any) -> None:
@@ -562,7 +588,9 @@ def _abstract_visit(
 
 def _plates(seen: Visit) -> str:
     """The observed sites' plates in words."""
-    sizes = {f"plate {f.name!r} has size {f.size}" for s in seen.observed.values() for f in s["cond_indep_stack"]}
+    sizes = {
+        f"plate {f.name!r} has size {f.size}" for s in seen.observed.values() for f in s["cond_indep_stack"]
+    }
     return ", ".join(sorted(sizes)) or "there is no plate"
 
 
@@ -570,8 +598,16 @@ def _refuse_stretched(whole: Visit, n: int, names: Sequence[str], leaves: Sequen
     """A single observed value must not be stretched over the rows."""
     for name, site in whole.observed.items():
         value, shape = jnp.shape(site["value"]), site["element_shape"]
-        if n > 1 and len(value) >= len(shape) > 0 and any(a == 1 and b == n for a, b in zip(value, shape, strict=False)):
-            lengths = {a: leaf.shape[0] for a, leaf in zip(names, leaves, strict=True) if is_array(leaf) and leaf.ndim}
+        if (
+            n > 1
+            and len(value) >= len(shape) > 0
+            and any(a == 1 and b == n for a, b in zip(value, shape, strict=False))
+        ):
+            lengths = {
+                a: leaf.shape[0]
+                for a, leaf in zip(names, leaves, strict=True)
+                if is_array(leaf) and leaf.ndim
+            }
             raise ModelError(
                 f"One value of observed site {name!r} would be stretched over {n} rows: the arguments' lengths are {lengths}. Pass "
                 "one value a row."
@@ -591,17 +627,21 @@ def _find_rows(
         unknown = [r for r in rows if r not in bound]
         if unknown:
             raise ModelError(f"rows names {unknown}, but the model was called with {sorted(bound)}.")
-        chosen = {(n, leaf.shape[0] if leaf.ndim else 0) for n, leaf in zip(names, leaves, strict=True) if n in rows and is_array(leaf)}
+        chosen = {
+            (n, leaf.shape[0] if leaf.ndim else 0)
+            for n, leaf in zip(names, leaves, strict=True)
+            if n in rows and is_array(leaf)
+        }
         if len({length for _, length in chosen}) != 1:
-            raise ModelError(f"The arguments named in rows differ in their leading axes: {dict(sorted(chosen))}.")
+            raise ModelError(
+                f"The arguments named in rows differ in their leading axes: {dict(sorted(chosen))}."
+            )
         carries = [n in rows and is_array(leaf) for n, leaf in zip(names, leaves, strict=True)]
     else:
         n = _row_count(whole, lengths)
         if n is None:
             shapes = {m: leaf.shape for m, leaf in zip(names, leaves, strict=True) if is_array(leaf)}
-            plates = {
-                f.name: f.size for s in whole.observed.values() for f in s["cond_indep_stack"]
-            }
+            plates = {f.name: f.size for s in whole.observed.values() for f in s["cond_indep_stack"]}
             raise ModelError(
                 f"No argument carries rows for the observed sites {sorted(whole.observed)}: their plates are {plates}, "
                 f"the arrays' shapes {shapes}. Size the data plate from an argument, numpyro.plate('rows', x.shape[0]), "
@@ -609,7 +649,8 @@ def _find_rows(
             )
         carries = [is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == n for leaf in leaves]
     kinds = tuple(
-        "row" if c else "shared" if is_array(leaf) else "fixed" for c, leaf in zip(carries, leaves, strict=True)
+        "row" if c else "shared" if is_array(leaf) else "fixed"
+        for c, leaf in zip(carries, leaves, strict=True)
     )
     fixed = tuple(leaf for leaf in leaves if not is_array(leaf))
     return Layout(treedef, tuple(names), kinds, fixed)
@@ -646,7 +687,11 @@ def _latent_sites(seen: Visit) -> tuple[LatentSite, ...]:
         unconstrained = site["unconstrained_shape"]
         size = int(np.prod(unconstrained))
         shape = tuple(jnp.shape(site["value"]))
-        sites.append(LatentSite(name, shape, unconstrained, slice(start, start + size), len(site["fn"].event_shape), None))
+        sites.append(
+            LatentSite(
+                name, shape, unconstrained, slice(start, start + size), len(site["fn"].event_shape), None
+            )
+        )
         start += size
     if not sites:
         raise ModelError("The model has no latent site: there is nothing to learn.")
@@ -691,7 +736,11 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
             there = other.latents.get(name)
             if there is None or jnp.shape(there["value"]) != jnp.shape(site["value"]):
                 shapes = f"{jnp.shape(site['value'])} with {n} rows, "
-                shapes += f"{jnp.shape(there['value'])} with {length}" if there is not None else f"absent with {length}"
+                shapes += (
+                    f"{jnp.shape(there['value'])} with {length}"
+                    if there is not None
+                    else f"absent with {length}"
+                )
                 plates = [f.name for f in site["cond_indep_stack"]]
                 inside = f" (it is inside plate {plates[0]!r})" if plates else ""
                 raise ModelError(
@@ -704,16 +753,20 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
             raise ModelError(f"Latent site {name!r} appears only for some numbers of rows. Draw it for all.")
     for name, site in whole.observed.items():
         if name not in one.observed or name not in two.observed:
-            raise ModelError(f"Observed site {name!r} is missing when the model gets fewer rows. Observe it for all.")
-        counts = [
-            int(np.prod(s.observed[name]["element_shape"])) for s in (one, two)
-        ]
+            raise ModelError(
+                f"Observed site {name!r} is missing when the model gets fewer rows. Observe it for all."
+            )
+        counts = [int(np.prod(s.observed[name]["element_shape"])) for s in (one, two)]
         # a factor summed over the rows is one number whatever their number; the numeric check judges it
         scalar = site["element_shape"] == ()
         if counts[1] != 2 * counts[0] and not scalar:
             sizes = {f.name: f.size for f in one.observed[name]["cond_indep_stack"]}
             stuck = [p for p, s in sizes.items() if s > 1]
-            plate = f"plate {stuck[0]!r} has {sizes[stuck[0]]} elements" if stuck else f"it has {counts[0]} elements"
+            plate = (
+                f"plate {stuck[0]!r} has {sizes[stuck[0]]} elements"
+                if stuck
+                else f"it has {counts[0]} elements"
+            )
             raise ModelError(
                 f"Observed site {name!r} does not follow the rows: {plate} even when the model gets one row. Size the plate "
                 "from an argument, e.g. numpyro.plate('rows', x.shape[0])."
@@ -746,7 +799,9 @@ class _RowOutputs:
             count = each.log_prob.size
             shape = each.log_prob.shape
             entry: dict[str, Any] = {"name": name, "count": count, "log_prob": put(each.log_prob.reshape(-1))}
-            entry["counted"] = None if each.mask is None else put(jnp.broadcast_to(each.mask, shape).reshape(-1))
+            entry["counted"] = (
+                None if each.mask is None else put(jnp.broadcast_to(each.mask, shape).reshape(-1))
+            )
             auxiliary = isinstance(each.inner, dist.Unit)
             event = () if auxiliary else tuple(each.inner.event_shape)
             full = shape + event
@@ -755,7 +810,9 @@ class _RowOutputs:
             else:
                 value = jnp.broadcast_to(value, full)
                 entry["supported"] = self._supported(each.inner, value, shape, put)
-                finite = jnp.isfinite(value) if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.ones(full, bool)
+                finite = (
+                    jnp.isfinite(value) if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.ones(full, bool)
+                )
                 entry["finite"] = put(jnp.all(finite.reshape((count, -1)), -1))
             form = None if auxiliary else closed_form(each.inner)
             entry["closed"] = form
@@ -764,13 +821,16 @@ class _RowOutputs:
                 field = jnp.broadcast_to(getattr(each.inner, form.field), full[: len(shape) + form.event_dim])
                 entry["field"] = put(field.reshape((count, *event[: form.event_dim])))
                 entry["constants"] = [
-                    put(self._per_element(getattr(each.inner, c), each.inner, c, shape, count)) for c in form.constants
+                    put(self._per_element(getattr(each.inner, c), each.inner, c, shape, count))
+                    for c in form.constants
                 ]
             self.record.append(entry)
         return outputs
 
     @staticmethod
-    def _supported(inner: Any, value: jax.Array, shape: tuple[int, ...], put: Callable[[Any], int]) -> int | None:
+    def _supported(
+        inner: Any, value: jax.Array, shape: tuple[int, ...], put: Callable[[Any], int]
+    ) -> int | None:
         try:
             with _quiet():
                 inside = inner.support(value)
@@ -976,9 +1036,15 @@ class RowCheck:
         program = self.program
         names = list(dict.fromkeys(g.name for g in program.factors))
 
-        def log_densities(flat: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
-            seen = visit(program.model, program.layout.rebuild(some, rest), _substitution(program.sites, flat))
-            logs = jnp.stack([jnp.sum(seen.observed[n]["fn"].log_prob(seen.observed[n]["value"])) for n in names])
+        def log_densities(
+            flat: jax.Array, some: Sequence[Any], rest: Sequence[Any]
+        ) -> tuple[jax.Array, jax.Array]:
+            seen = visit(
+                program.model, program.layout.rebuild(some, rest), _substitution(program.sites, flat)
+            )
+            logs = jnp.stack(
+                [jnp.sum(seen.observed[n]["fn"].log_prob(seen.observed[n]["value"])) for n in names]
+            )
             prior = sum(jnp.sum(_log_prior(s)) for s in seen.latents.values())
             return logs, jnp.asarray(prior)
 
@@ -996,7 +1062,9 @@ class RowCheck:
         """None when rows add up; which of them are possible at all when some are not."""
         program = self.program
         theta = jax.random.uniform(jax.random.key(3), (_DRAWS, program.size), program.dtype, -1.0, 1.0)
-        one_by_one, batch, prior_one, prior_batch = jax.device_get(self._logs(theta, list(rows), list(shared)))
+        one_by_one, batch, prior_one, prior_batch = jax.device_get(
+            self._logs(theta, list(rows), list(shared))
+        )
         possible = np.isfinite(one_by_one).all((0, 2))
         if not possible.all():
             return possible

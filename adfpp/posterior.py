@@ -186,7 +186,11 @@ def _is_identity(transform: Any) -> bool:
 
 def _is_elementwise(site: LatentSite) -> bool:
     inner = stripped(site.transform)
-    return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
+    return (
+        site.shape == site.unconstrained_shape
+        and inner.domain.event_dim == 0
+        and inner.codomain.event_dim == 0
+    )
 
 
 def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -53,7 +53,10 @@ class PriorError(ValueError):
 
 
 def project_prior(
-    components: Sequence[Component], log_prior: LogPrior, sampler: Callable[[jax.Array], jax.Array], dtype: jnp.dtype
+    components: Sequence[Component],
+    log_prior: LogPrior,
+    sampler: Callable[[jax.Array], jax.Array],
+    dtype: jnp.dtype,
 ) -> list[Block]:
     """Projects each component of a prior.
 
@@ -80,7 +83,9 @@ def project_prior(
     return blocks
 
 
-def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype) -> list[Block]:
+def _scalars(
+    components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype
+) -> list[Block]:
     """All scalar components at once: elements of one do not see the others."""
     order = np.concatenate([c.where for c in components])
 
@@ -94,11 +99,15 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
         slope = lambda t: jax.jvp(log_density, (t,), (ones,))[1]  # noqa: E731
         return jax.jvp(slope, (theta,), (ones,))
 
-    slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
+    slopes, curvatures = (
+        np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype))
+    )
     tight = 1e-9 if dtype == jnp.float64 else 1e-4
     spread = np.abs(curvatures - curvatures[0]).max(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        gaussian = (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
+        gaussian = (
+            (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
+        )
         mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
     if not gaussian.all():
         by_quadrature = _quadrature(log_density, order, size, dtype)
@@ -193,10 +202,15 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
     gradient = jax.grad(log_density)
     slopes, hessians = (
         np.asarray(a, float)
-        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
+        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(
+            jnp.asarray(points, dtype)
+        )
     )
     tight = 1e-9 if dtype == jnp.float64 else 1e-4
-    if not np.isfinite(hessians).all() or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max():
+    if (
+        not np.isfinite(hessians).all()
+        or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max()
+    ):
         return None
     precision = -0.5 * (hessians[0] + hessians[0].T)
     if np.linalg.eigvalsh(precision).min() <= 0:
@@ -204,7 +218,9 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
     mean = points[0] + np.linalg.solve(precision, slopes[0])
     # precision = K Kᵀ, so K⁻ᵀ is a root of the covariance
     root = np.linalg.inv(np.linalg.cholesky(precision)).T
-    return Block(c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}")
+    return Block(
+        c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}"
+    )
 
 
 def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:

@@ -62,7 +62,10 @@ def learner() -> tuple[ADF, Any, np.ndarray, np.ndarray]:
 def equal(a: Any, b: Any) -> bool:
     """Bit for bit."""
     strip = lambda s: s._replace(rng_key=jax.random.key_data(s.rng_key))  # noqa: E731
-    return all(np.array_equal(p, q) for p, q in zip(jax.tree.leaves(strip(a)), jax.tree.leaves(strip(b)), strict=True))
+    return all(
+        np.array_equal(p, q)
+        for p, q in zip(jax.tree.leaves(strip(a)), jax.tree.leaves(strip(b)), strict=True)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ contract
@@ -122,7 +125,9 @@ def test_random_batch_lengths_compile_at_most_a_dozen_times() -> None:
     state = adf.init(jax.random.key(0), x, y=y)
     folds = {"count": 0}
     jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **kw: folds.update(count=folds["count"] + (name.endswith("backend_compile_duration")))
+        lambda name, seconds, **kw: folds.update(
+            count=folds["count"] + (name.endswith("backend_compile_duration"))
+        )
     )
     before = TRACES["count"]
     try:
@@ -184,7 +189,9 @@ def test_shuffled_run_is_the_same_rows_in_another_order(learner: Any) -> None:
     shuffled = adf.run(jax.random.key(5), x, y=y, shuffle=True, progress_bar=False)
     again = adf.run(jax.random.key(5), x, y=y, shuffle=True, progress_bar=False)
     assert equal(shuffled.state, again.state)
-    assert not np.allclose(shuffled.state.belief.mean, adf.run(jax.random.key(5), x, y=y, progress_bar=False).state[0][0])
+    assert not np.allclose(
+        shuffled.state.belief.mean, adf.run(jax.random.key(5), x, y=y, progress_bar=False).state[0][0]
+    )
     bad = y.copy()
     bad[17] = 3
     with pytest.warns(adfpp.RowsRefused, match="1 OUT_OF_SUPPORT"):
@@ -206,7 +213,9 @@ def test_progress_bar_tells_the_score(learner: Any, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_interrupting_a_run_hands_back_what_was_reached(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupting_a_run_hands_back_what_was_reached(
+    learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C in the third chunk: the state after two, with a warning that says so."""
     adf, start, x, y = learner
     real, calls = ADF._fold, {"count": 0}
@@ -420,7 +429,9 @@ def test_first_row_is_the_exact_tilt() -> None:
     from scipy.stats import t
 
     f = lambda w, p: w**p * norm.pdf(w, 0.5, 2) * t.pdf((4.0 - 1.5 * w) / 0.4, 3) / 0.4  # noqa: E731
-    z, first, second = (quad(f, -20, 20, args=(p,), points=[0.5, 8 / 3], limit=400, epsabs=1e-14)[0] for p in range(3))
+    z, first, second = (
+        quad(f, -20, 20, args=(p,), points=[0.5, 8 / 3], limit=400, epsabs=1e-14)[0] for p in range(3)
+    )
     np.testing.assert_allclose(info.log_z[0], np.log(z), atol=1e-7)
     np.testing.assert_allclose(state.belief.mean[0], first / z, atol=1e-7)
     np.testing.assert_allclose(state.belief.scale[0, 0] ** 2, second / z - (first / z) ** 2, rtol=1e-6)

@@ -160,6 +160,9 @@ def test_whiten_factorises_any_field(seed: int, size: int) -> None:
     np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=1e-12)
 
 
+ROTATED = [adfpp.ADF(step, family=family) for family in ("full", "spherical")]
+
+
 @given(st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_rotating_inputs_rotates_the_posterior(seed: int) -> None:
@@ -167,8 +170,7 @@ def test_rotating_inputs_rotates_the_posterior(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, labels = rng.normal(size=(8, 5)), rng.integers(0, 2, 8)
     rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0]
-    for family in ("full", "spherical"):
-        adf = adfpp.ADF(step, family=family)
+    for adf in ROTATED:
         plain, _ = adf.update(adf.init(jax.random.key(0), x, y=labels, noise=1.0), x, y=labels, noise=1.0)
         turned, _ = adf.update(
             adf.init(jax.random.key(0), x, y=labels, noise=1.0), x @ rotation.T, y=labels, noise=1.0

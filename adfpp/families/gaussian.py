@@ -169,7 +169,9 @@ class Full:
 
     def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """One block."""
-        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
+        return [
+            (np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))
+        ]
 
     def rows_per_window(self, size: int, slots: int) -> int:
         """Row by row while the root fits the fastest cache; then blocks, whose cost is two matrix products."""
@@ -185,11 +187,15 @@ class Full:
     def pad(self, belief: Belief, width: int) -> Belief:
         """Zeros below and to the right."""
         more = width - belief.mean.shape[0]
-        return belief if not more else Belief(jnp.pad(belief.mean, (0, more)), jnp.pad(belief.scale, (0, more)))
+        return (
+            belief if not more else Belief(jnp.pad(belief.mean, (0, more)), jnp.pad(belief.scale, (0, more)))
+        )
 
     def trim(self, belief: Belief, size: int) -> Belief:
         """The leading corner."""
-        return belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
+        return (
+            belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
+        )
 
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Blocked: one product F = A S for all rows, and an empty transformation."""
@@ -208,7 +214,9 @@ class Full:
             return mean, rows @ window.belief.scale
         rows = _slots(window.matrix, slot, size)
         overlap = rows @ window.directions.T
-        return _slots(window.value, slot, size) + overlap @ window.steps, rows + (overlap @ window.weights) @ window.directions
+        return _slots(window.value, slot, size) + overlap @ window.steps, rows + (
+            overlap @ window.weights
+        ) @ window.directions
 
     def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
         """S ← S (I + Qᵀ (R - I) Q), m ← m + S Qᵀ d."""
@@ -265,7 +273,9 @@ class Diagonal:
 
     def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """One block of independent elements."""
-        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
+        return [
+            (np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))
+        ]
 
     def rows_per_window(self, size: int, slots: int) -> int:
         """Row by row: the projection comes between rows."""

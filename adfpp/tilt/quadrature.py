@@ -119,12 +119,13 @@ def _one_dimension(
     rounding = eps * (_LOST + 4.0 * jnp.max(jnp.abs(log_values)) + 2.0 * jnp.abs(centre) / sd)
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
-
     def harder() -> Tilted:
         if marks.centres:  # panels of fixed width may overlook a narrow peak
             return _adaptive(values, centre, sd, marks, rule, tol)
         second = _composite(values, centre, sd)
-        return jax.lax.cond(second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
+        return jax.lax.cond(
+            second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol)
+        )
 
     return jax.lax.cond(easy, lambda: first, harder)
 
@@ -207,7 +208,10 @@ def _once(a: jax.Array) -> jax.Array:
 def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: jax.Array) -> jax.Array:
     """The worst error of (mean in sds, variance, log Z), from those of the integrals of 1, v, v²."""
     mean = errors[1] / (total * jnp.sqrt(variance))
-    return jnp.maximum(errors[0] / total, jnp.maximum(mean, (errors[2] + 2.0 * jnp.abs(offset) * errors[1]) / (total * variance)))
+    return jnp.maximum(
+        errors[0] / total,
+        jnp.maximum(mean, (errors[2] + 2.0 * jnp.abs(offset) * errors[1]) / (total * variance)),
+    )
 
 
 _PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
@@ -234,7 +238,9 @@ def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
     mean = first / total
     variance = second / total - mean * mean
     ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
-    rounding = eps * (_LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance))
+    rounding = eps * (
+        _LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance)
+    )
     rounding = rounding + eps * 100.0 * mean * mean / variance
     error = _relative(errors, total, mean, variance) + ends + rounding
     return Tilted(top + jnp.log(total) - _HALF_LOG_2PI, mean[None], jnp.sqrt(variance)[None, None], error)
@@ -283,7 +289,10 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     heights = _once(log_tilt(points))
     best = jnp.argmax(heights)
     at = points[best]
-    low, high = jnp.max(jnp.where(points < at, points, -jnp.inf)), jnp.min(jnp.where(points > at, points, jnp.inf))
+    low, high = (
+        jnp.max(jnp.where(points < at, points, -jnp.inf)),
+        jnp.min(jnp.where(points > at, points, jnp.inf)),
+    )
     low, high = jnp.maximum(low, 2.0 * _GRID[0]), jnp.minimum(high, 2.0 * _GRID[-1])
     inner = jnp.asarray(_ZOOM, dtype)
     half = len(_ZOOM)
@@ -330,11 +339,19 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     # the ladder may step over a second peak that the grid or a landmark has seen; look as far as that peak's neighbours
     seen = jnp.where(heights > top - visible, points, peak)
     right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
-    beyond_right, beyond_left = jnp.min(jnp.where(grid > right, grid, grid[-1])), jnp.max(jnp.where(grid < left, grid, grid[0]))
+    beyond_right, beyond_left = (
+        jnp.min(jnp.where(grid > right, grid, grid[-1])),
+        jnp.max(jnp.where(grid < left, grid, grid[0])),
+    )
     right = jnp.where(jnp.max(seen) > peak + far[0], beyond_right, right)
     left = jnp.where(jnp.min(seen) < peak - far[1], beyond_left, left)
     fixed = jnp.stack([left, peak - far[1], peak - near[1], peak, peak + near[0], peak + far[0], right])
-    return peak, top, 0.5 * (near[0] + near[1]), _sorted(jnp.concatenate([fixed, jnp.clip(known, left, right)]))
+    return (
+        peak,
+        top,
+        0.5 * (near[0] + near[1]),
+        _sorted(jnp.concatenate([fixed, jnp.clip(known, left, right)])),
+    )
 
 
 class _Panels(NamedTuple):
@@ -414,7 +431,10 @@ def _integrate(
         halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
         new = (halves, *measure(halves))
         put = jax.lax.dynamic_update_index_in_dim
-        both = [put(put(old, n[0], worst, 0), n[1], panels.used, 0) for old, n in zip(panels[:3], new, strict=True)]
+        both = [
+            put(put(old, n[0], worst, 0), n[1], panels.used, 0)
+            for old, n in zip(panels[:3], new, strict=True)
+        ]
         return _Panels(both[0], both[1], both[2], panels.used + 1)
 
     done = jax.lax.while_loop(unfinished, halve, start)
@@ -465,7 +485,9 @@ def _tensor(size: int) -> _Tensor:
     )
 
 
-def _few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, rule: Quadrature, tol: float) -> Tilted:
+def _few_dimensions(
+    log_factor: LogFactor, mean: jax.Array, scale: jax.Array, rule: Quadrature, tol: float
+) -> Tilted:
     size, dtype = mean.shape[0], mean.dtype
     tensor = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
 
