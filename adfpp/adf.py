@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from adfpp.dynamics import Dynamics, Places, Static
 from adfpp.explain import Explanation, explanation
@@ -20,6 +20,7 @@ from adfpp.kernel import Moving, RowInfo, Status, fold_rows
 from adfpp.model import Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
 from adfpp.posterior import Posterior
 from adfpp.prior import Block
+from adfpp.stream import Interrupted, Log, interruptible, progress, suitable_chunk
 from adfpp.tilt import Moments, moments_named
 
 ADFInfo = RowInfo
@@ -43,20 +44,6 @@ class ADFState(NamedTuple):
     rng_key: jax.Array
 
 
-class ADFTotals(NamedTuple):
-    """The info of a run reduced to totals.
-
-    Attributes:
-        log_z: Sum of the log predictive densities: the log evidence of the rows absorbed.
-        counts: Rows by ``Status`` code, ``(len(Status),)``.
-        error: The largest estimated error.
-    """
-
-    log_z: np.ndarray
-    counts: np.ndarray
-    error: np.ndarray
-
-
 class ADFResult(NamedTuple):
     """What ``run`` gives back: the state reached and what became of the rows."""
 
@@ -77,10 +64,6 @@ class RowRefused(ValueError):
         """Names the row and the reason."""
         super().__init__(f"row {row}: {status.name}, {status.advice}")
         self.row, self.status, self.result = row, status, result
-
-
-class RowsRefused(UserWarning):
-    """Some rows of a run were refused or absorbed inaccurately."""
 
 
 class _Plan(NamedTuple):
@@ -108,7 +91,6 @@ class _Number:
 
 _RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size".split())
 _OFTEN = 8  # calls with the same odd length after which its trimming is worth compiling
-_CHUNK_BYTES = 1 << 26
 
 
 class ADF:
@@ -150,9 +132,7 @@ class ADF:
         parameters = inspect.signature(model).parameters
         clashes = sorted(_RESERVED & set(parameters))
         if clashes:
-            raise ValueError(
-                f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it."
-            )
+            raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
         self._takes_dt = "dt" in parameters
         self._plans: dict[Any, _Plan] = {}
         self._calls: dict[Any, _Call] = {}
@@ -188,8 +168,8 @@ class ADF:
         Args:
             rng_key: Key, kept in the state for moment rules that draw.
             *args: The model's arguments.
-            prior: A ``Posterior`` to start from instead of the model's prior (posterior as prior), of this model or another
-                with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
+            prior: A ``Posterior`` to start from instead of the model's prior (posterior as prior), of this model or
+                another with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
             **kwargs: The model's keyword arguments.
         """
         kwargs = self._without_dt(kwargs)[0]
@@ -232,14 +212,10 @@ class ADF:
             raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
         places = np.concatenate(order)
         back = np.argsort(places)
-        blocks = [
-            Block(back[where], mean, root, "given") for where, mean, root in prior.family.blocks(prior.belief)
-        ]
+        blocks = [Block(back[where], mean, root, "given") for where, mean, root in prior.family.blocks(prior.belief)]
         return self.family.start(blocks, program.size, program.dtype)
 
-    def _project(
-        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any
-    ) -> list[Block]:
+    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> list[Block]:
         """The prior's blocks; the model's own are kept for the next call with the same shared arrays."""
         if priors:
             return program.project_prior(rows, shared, priors)
@@ -252,14 +228,12 @@ class ADF:
     def _check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
         """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
         check = self._checks.get(id(program))
-        if check is None or any(isinstance(a, jax.core.Tracer) for a in (*rows, *shared)):
+        if check is None or any(isinstance(a, Tracer) for a in (*rows, *shared)):
             return
         if check.done(rows, shared):
             del self._checks[id(program)]
 
-    def _planned(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_Plan, list[Any], list[Any]]:
+    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Plan, list[Any], list[Any]]:
         """Finds or makes the plan for a call's signature; the quick way is a flatten and a look-up."""
         leaves, treedef = jax.tree.flatten((args, kwargs))
         rows_at = self._rows_at.get(treedef, frozenset())
@@ -288,11 +262,11 @@ class ADF:
         if length == 0 or any(a.shape[0] != length for a in rows):
             self._refuse_lengths(found.plan.program, rows)
         pinned = found.plan.program.pinned
-        if pinned is not None and not any(isinstance(a, jax.core.Tracer) for a in shared):
+        if pinned is not None and not any(isinstance(a, Tracer) for a in shared):
             if not all(np.array_equal(a, b) for a, b in zip(pinned, shared, strict=True)):
                 raise ModelError(
-                    "An argument that sets the support of a latent site has changed: the belief is held in that support's "
-                    "unconstrained space. Use another ADF object for another support."
+                    "An argument that sets the support of a latent site has changed: the belief is held in that "
+                    "support's unconstrained space. Use another ADF object for another support."
                 )
         return found.plan, rows, shared
 
@@ -319,7 +293,10 @@ class ADF:
             self._checks[id(program)] = RowCheck(program)
             self._latest = program
         kinds = plan.program.layout.kinds
-        at = lambda kind: [i for i, k in zip(order, kinds, strict=True) if k == kind]  # noqa: E731
+
+        def at(kind: str) -> list[int]:
+            return [i for i, k in zip(order, kinds, strict=True) if k == kind]
+
         return _Call(plan, at("row"), at("shared"), frozenset(at("row")))
 
     def _known_plan(self, leaves: list[Any], treedef: Any) -> _Plan | None:
@@ -346,9 +323,7 @@ class ADF:
 
     # ------------------------------------------------------------------------------------------ folding
 
-    def update(
-        self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any
-    ) -> tuple[ADFState, ADFInfo]:
+    def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
         """Folds some rows in, in order.
 
         It does not wait for the result (unless ``strict``), and can be used inside ``jax.jit``, ``vmap`` and ``scan``.
@@ -394,7 +369,7 @@ class ADF:
         if gaps is not None:
             gaps = _checked_gaps(gaps, count, state.clock.dtype)
         length = 1 << (count - 1).bit_length()
-        if length == count or any(isinstance(a, jax.core.Tracer) for a in rows):
+        if length == count or any(isinstance(a, Tracer) for a in rows):
             return plan.fold(state, rows, shared, gaps, count)
         rows = [_padded(a, length) for a in rows]
         state, info = plan.fold(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
@@ -454,14 +429,14 @@ class ADF:
         if gaps is not None:
             gaps = _checked_gaps(gaps, total, state.clock.dtype)
         order = np.asarray(jax.random.permutation(shuffle_key, total)) if shuffle else None
-        chunk = chunk_size or _chunk_size(rows, total)
-        log = _Log(info, total, order)
-        with _progress(total, progress_bar) as bar, contextlib.suppress(_Interrupted):
+        chunk = chunk_size or suitable_chunk(rows, total)
+        log = Log(info, total, order)
+        with progress(total, progress_bar) as bar, contextlib.suppress(Interrupted):
             for start in range(0, total, chunk):
                 stop = min(start + chunk, total)
                 some = slice(start, stop) if order is None else order[start:stop]
                 taken = [a[some] for a in rows]
-                with _interruptible(start, total):
+                with interruptible(start, total):
                     new, now = self._fold(
                         plan, state, taken, shared, None if gaps is None else gaps[some], stop - start
                     )
@@ -484,7 +459,8 @@ class ADF:
             raise ModelError("The model has not been read yet: call init or explain with data first.")
         if state.belief.mean.shape[-1] != program.size:
             raise ModelError(
-                f"The state holds {state.belief.mean.shape[-1]} numbers, the model {program.size}: it belongs to another."
+                f"The state holds {state.belief.mean.shape[-1]} numbers, the model {program.size}: it belongs to "
+                "another."
             )
         return Posterior(program, self.family, state.belief)
 
@@ -535,7 +511,7 @@ def _padded(a: Any, length: int) -> np.ndarray:
 
 
 def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
-    if isinstance(gaps, jax.core.Tracer):
+    if isinstance(gaps, Tracer):
         return jnp.broadcast_to(gaps, (count,)).astype(dtype)
     gaps = np.broadcast_to(np.asarray(gaps, dtype), (count,))
     if not np.isfinite(gaps).all() or (gaps < 0).any():
@@ -543,89 +519,8 @@ def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
     return gaps
 
 
-def _chunk_size(rows: Sequence[Any], total: int) -> int:
-    row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
-    largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))
-    return min(1 << (largest.bit_length() - 1), 1 << (total - 1).bit_length())
-
-
 def _raise_first(status: Any, result: ADFResult) -> None:
     codes = np.asarray(status)
     if (codes >= Status.NOT_FINITE).any():
         row = int(np.argmax(codes >= Status.NOT_FINITE))
         raise RowRefused(row, Status(int(codes[row])), result)
-
-
-# ---------------------------------------------------------------------------------------------- a run's log
-
-
-class _Log:
-    """What a run keeps of its rows' info: all of it, some of it, or totals."""
-
-    def __init__(self, keep: str | int, total: int, order: np.ndarray | None) -> None:
-        self.keep, self.total, self.order, self.seen = keep, total, order, 0
-        self.parts: list[RowInfo] = []
-        self.log_z, self.error = 0.0, 0.0
-        self.counts = np.zeros(len(Status), int)
-
-    def add(self, now: RowInfo, start: int) -> None:
-        self.seen = start + len(now.status)
-        self.log_z += float(np.sum(now.log_z, dtype=float))
-        self.error = max(self.error, float(np.max(now.error)))
-        self.counts += np.bincount(now.status, minlength=len(Status))
-        if self.keep == "all":
-            self.parts.append(now)
-        elif isinstance(self.keep, int):
-            self.parts.append(RowInfo(*(a[-start % self.keep :: self.keep] for a in now)))
-
-    def info(self, seen: int) -> Any:
-        if self.keep == "totals":
-            return ADFTotals(np.asarray(self.log_z), self.counts, np.asarray(self.error))
-        if not self.parts:
-            return RowInfo(np.zeros(0), np.zeros(0, np.int32), np.zeros(0))
-        joined = RowInfo(*(np.concatenate(p) for p in zip(*self.parts, strict=True)))
-        if self.keep == "all" and self.order is not None and seen == self.total:
-            back = np.argsort(self.order)
-            joined = RowInfo(*(a[back] for a in joined))
-        return joined
-
-    def warn(self) -> None:
-        """One warning a run, with counts and advice."""
-        bad = [(s, int(self.counts[s])) for s in Status if s != Status.OK and self.counts[s]]
-        if bad:
-            told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
-            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsRefused, stacklevel=3)
-
-
-class _Interrupted(Exception):
-    """Ctrl-C inside a run."""
-
-
-@contextlib.contextmanager
-def _interruptible(reached: int, total: int) -> Any:
-    try:
-        yield
-    except KeyboardInterrupt:
-        warnings.warn(
-            f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4
-        )
-        raise _Interrupted from None
-
-
-@contextlib.contextmanager
-def _progress(total: int, show: bool) -> Any:
-    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing."""
-    if not show:
-        yield lambda rows, log: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit="row", unit_scale=True) as bar:
-
-        def move(rows: int, log: _Log) -> None:
-            refused = int(log.counts[Status.NOT_FINITE :].sum())
-            note = f"log score {log.log_z / max(1, log.seen - refused):.3f}"
-            bar.set_postfix_str(note + (f", {refused} refused" if refused else ""), refresh=False)
-            bar.update(rows)
-
-        yield move

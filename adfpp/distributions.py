@@ -1,4 +1,4 @@
-"""Likelihoods with closed-form tilts that NumPyro does not have: ordinary NumPyro distributions, which NUTS takes too."""
+"""Likelihoods with closed-form tilts that NumPyro does not have, as ordinary distributions, which NUTS takes too."""
 
 from typing import Any
 
@@ -30,13 +30,15 @@ class Probit(Distribution):
         "noise": constraints.nonnegative,
         "flip": constraints.unit_interval,
     }
-    support = constraints.boolean
+    # NumPyro declares a property and its own distributions assign constraints, as here
+    support = constraints.boolean  # pyright: ignore[reportAssignmentType]
     reparametrized_params = ["field"]
     pytree_data_fields = ("field", "noise", "flip")
+    field: Any
+    noise: Any
+    flip: Any
 
-    def __init__(
-        self, field: Any, noise: Any = 1.0, flip: Any = 0.0, *, validate_args: bool | None = None
-    ) -> None:
+    def __init__(self, field: Any, noise: Any = 1.0, flip: Any = 0.0, *, validate_args: bool | None = None) -> None:
         """Broadcasts the parameters against each other."""
         self.field, self.noise, self.flip = promote_shapes(field, noise, flip)
         shape = jax.numpy.broadcast_shapes(jnp.shape(field), jnp.shape(noise), jnp.shape(flip))
@@ -58,12 +60,8 @@ class Probit(Distribution):
             flip = jnp.asarray(self.flip)
             spread = 1.0 - 2.0 * flip
             # p + (1-2p)Φ = (1-2p)·Φ(s h) + p for p ≤ 1/2, and (2p-1)·Φ(-s h) + 1-p above
-            turned = jnp.where(
-                flip > 0.5, self._log_step(jnp.where(jnp.asarray(value) > 0.5, -1.0, 1.0)), log_step
-            )
-            log_prob = jnp.logaddexp(
-                jnp.log(jnp.abs(spread)) + turned, jnp.log(jnp.minimum(flip, 1.0 - flip))
-            )
+            turned = jnp.where(flip > 0.5, self._log_step(jnp.where(jnp.asarray(value) > 0.5, -1.0, 1.0)), log_step)
+            log_prob = jnp.logaddexp(jnp.log(jnp.abs(spread)) + turned, jnp.log(jnp.minimum(flip, 1.0 - flip)))
         return jnp.where((value == 0) | (value == 1), log_prob, -jnp.inf)
 
     def sample(self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()) -> jax.Array:
@@ -101,9 +99,12 @@ class Rosenblatt(Distribution):
     """
 
     arg_constraints = {"field": constraints.real, "beta": constraints.positive}
-    support = constraints.boolean
+    # NumPyro declares a property and its own distributions assign constraints, as here
+    support = constraints.boolean  # pyright: ignore[reportAssignmentType]
     reparametrized_params = ["field"]
     pytree_data_fields = ("field", "beta")
+    field: Any
+    beta: Any
 
     def __init__(self, field: Any, beta: Any = float("inf"), *, validate_args: bool | None = None) -> None:
         """Broadcasts the parameters against each other."""

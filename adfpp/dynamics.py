@@ -62,9 +62,7 @@ class RandomWalk:
         if isinstance(self.variance, Mapping):
             unknown = set(self.variance) - {p.name for p in places}
             if unknown:
-                raise ValueError(
-                    f"RandomWalk names sites {sorted(unknown)}; the model has {[p.name for p in places]}."
-                )
+                raise ValueError(f"RandomWalk names sites {sorted(unknown)}; the model has {[p.name for p in places]}.")
             root = np.zeros(size)
             for p in places:
                 q = np.broadcast_to(np.asarray(self.variance.get(p.name, 0.0), float), p.shape)
@@ -72,9 +70,7 @@ class RandomWalk:
         elif np.ndim(self.variance) == 2:
             q = np.asarray(self.variance, float)
             if q.shape != (size, size) or not np.allclose(q, q.T):
-                raise ValueError(
-                    f"RandomWalk's matrix must be symmetric and ({size}, {size}); its shape is {q.shape}."
-                )
+                raise ValueError(f"RandomWalk's matrix must be symmetric and ({size}, {size}); its shape is {q.shape}.")
             values, vectors = np.linalg.eigh(q)
             if values.min() < -1e-10 * max(values.max(), 0.0):
                 raise ValueError("RandomWalk's matrix has negative eigenvalues; it must be a covariance.")

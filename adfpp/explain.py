@@ -76,9 +76,7 @@ class Explanation:
 
 def _table(header: list[str], body: list[list[str]]) -> list[str]:
     widths = [max(len(r[i]) for r in [header, *body]) for i in range(len(header))]
-    return [
-        "  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]
-    ]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
 
 
 def explanation(program: Program, family: Family, blocks: list[Block]) -> Explanation:
@@ -89,8 +87,7 @@ def explanation(program: Program, family: Family, blocks: list[Block]) -> Explan
         name = type(stripped(site.transform)).__name__.removesuffix("Transform")
         sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how))
     factors = tuple(
-        FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why)
-        for g in program.factors
+        FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why) for g in program.factors
     )
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
     return Explanation(tuple(sites), factors, program.layout.named("row"), fixed, family.name, program.size)

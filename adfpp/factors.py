@@ -209,9 +209,7 @@ def _general_prepare(
     return prepare
 
 
-def _closed_prepare(
-    trace: Trace, site: SiteOutputs, elements: list[int], form: ClosedForm
-) -> Callable[..., Any]:
+def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: ClosedForm) -> Callable[..., Any]:
     """Tilts by the distribution's own closed form."""
     rule = form.rule if form.event_dim else whole_line(form.rule)
     value = part_of(trace, site.value)
@@ -222,14 +220,11 @@ def _closed_prepare(
     def prepare(*inputs: Any) -> Callable[[Any, jax.Array, jax.Array], Tilted]:
         values = jnp.asarray(value(*inputs))[chosen]
         varying = [
-            jnp.asarray(c(*inputs))[chosen] if k is None else None
-            for c, k in zip(constants, known, strict=True)
+            jnp.asarray(c(*inputs))[chosen] if k is None else None for c, k in zip(constants, known, strict=True)
         ]
 
         def tilt(e: Any, mean: jax.Array, scale: jax.Array) -> Tilted:
-            arguments = [
-                _constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)
-            ]
+            arguments = [_constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)]
             out = rule(values[e], mean, scale, *arguments)
             return Tilted(*(jnp.asarray(a, mean.dtype) for a in out))
 
@@ -254,9 +249,7 @@ def _describe(trace: Trace, cut: Cut, names: Sequence[tuple[str, slice]]) -> str
         sites = [name for name, where in names if touched[where].any()]
         count = len(indices)
         if value is trace.theta:
-            sites = [
-                name for name, where in names if np.isin(np.arange(where.start, where.stop), indices).any()
-            ]
+            sites = [name for name, where in names if np.isin(np.arange(where.start, where.stop), indices).any()]
         exact = value is trace.theta or (len(sites) == 1 and _only_moves(trace, value))
         words = ", ".join(sites) if exact else f"affine in {', '.join(sites)}"
         pieces.append(f"{words} ({count})" if count > 1 else words)

@@ -75,7 +75,7 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
         degree = _degree(eqn, [_degree_of(v, degrees) for v in eqn.invars])
         for v in eqn.outvars:
             degrees[v] = (
-                degree if jnp.issubdtype(v.aval.dtype, jnp.floating) else max(degree, 2 * min(degree, 1))
+                degree if jnp.issubdtype(v.aval.dtype, jnp.floating) else Degree(max(degree, 2 * min(degree, 1)))
             )
             producers[v] = i
     return Trace(
@@ -99,11 +99,7 @@ def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[
             called = eqn.params[inside]
             inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
             values = _inline(inner, inner_consts, [_read(v, env) for v in eqn.invars], calls)
-        elif (
-            eqn.primitive.name == "log"
-            and not isinstance(eqn.invars[0], jex.Literal)
-            and eqn.invars[0] in exponents
-        ):
+        elif eqn.primitive.name == "log" and not isinstance(eqn.invars[0], jex.Literal) and eqn.invars[0] in exponents:
             values = [exponents[eqn.invars[0]]]
         else:
             values = _bind(eqn, env)
@@ -123,9 +119,7 @@ def _bind(eqn: Any, env: Env) -> Sequence[Any]:
     return out if eqn.primitive.multiple_results else [out]
 
 
-def _needed(
-    equations: Sequence[Any], outputs: Sequence[Any], stop: frozenset[Any] = frozenset()
-) -> list[Any]:
+def _needed(equations: Sequence[Any], outputs: Sequence[Any], stop: frozenset[Any] = frozenset()) -> list[Any]:
     """The equations that the outputs need, in order, not looking behind ``stop``."""
     wanted, kept = {v for v in outputs if v not in stop}, []
     for eqn in reversed(equations):
@@ -144,8 +138,9 @@ def _evaluate(equations: Sequence[Any], env: Env) -> None:
 
 # affine whenever their operands are; the operands in the second place onwards of _INDEXED must be constant
 _LINEAR = frozenset(
-    "neg add sub add_any reshape transpose broadcast_in_dim squeeze expand_dims slice rev reduce_sum cumsum copy copy_p "
-    "real imag concatenate stack pad convert_element_type reduce_window_sum split sharding_constraint optimization_barrier "
+    "neg add sub add_any reshape transpose broadcast_in_dim squeeze expand_dims slice rev reduce_sum cumsum copy "
+    "copy_p real imag concatenate stack pad convert_element_type reduce_window_sum split sharding_constraint "
+    "optimization_barrier "
     "reduce_precision".split()
 )
 _BILINEAR = frozenset(["mul", "dot_general", "conv_general_dilated"])
@@ -188,22 +183,19 @@ def _degree(eqn: Any, operands: list[Degree]) -> Degree:
 _MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
 _ELEMENTWISE = frozenset(
     "stop_gradient abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
-    "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow "
-    "is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow reduce_precision "
+    "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac "
+    "integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow "
+    "reduce_precision "
     "regularized_incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor zeta".split()
 )
-_REDUCTIONS = frozenset(
-    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split()
-)
+_REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split())
 
 
 def _needed_elements(trace: Trace, output: Any, wanted: np.ndarray) -> dict[Any, np.ndarray]:
     """For some elements of one output: which elements of every earlier value they may depend on."""
     masks = {output: wanted}
     for eqn in reversed(_needed(trace.equations, [output])):
-        for v, needed in zip(
-            eqn.invars, _operand_masks(eqn, [masks.get(v) for v in eqn.outvars]), strict=True
-        ):
+        for v, needed in zip(eqn.invars, _operand_masks(eqn, [masks.get(v) for v in eqn.outvars]), strict=True):
             if not isinstance(v, jex.Literal):
                 masks[v] = masks[v] | needed if v in masks else needed
     return masks
@@ -241,9 +233,8 @@ def _before_broadcast(out: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Needed elements of an operand that is stretched, along axes of length 1, to the output."""
     if shape == ():
         return np.array(out.any())
-    return out.any(
-        axis=tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b), keepdims=True
-    )
+    stretched = tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b)
+    return np.asarray(out.any(axis=stretched, keepdims=True))
 
 
 def _gather_mask(eqn: Any, shape: tuple[int, ...], out: np.ndarray) -> np.ndarray:
@@ -255,7 +246,7 @@ def _gather_mask(eqn: Any, shape: tuple[int, ...], out: np.ndarray) -> np.ndarra
     # the output's axes that are not offsets are the indices' axes but the last, in order
     batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
     kept = [batch[i] for i in indices]
-    wanted = out.any(axis=tuple(d for d in range(out.ndim) if d not in kept))
+    wanted = np.asarray(out.any(axis=tuple(d for d in range(out.ndim) if d not in kept)))
     order = np.argsort(np.argsort(kept))
     wanted = wanted.transpose(order)  # axes in the order of operand_batching_dims
     full = np.zeros(shape, bool)
@@ -324,9 +315,7 @@ def smallest_cut(trace: Trace, output: Any, element: int) -> Cut:
     wanted = np.zeros(output.aval.shape, bool)
     wanted.reshape(-1)[element] = True
     masks = _needed_elements(trace, output, wanted)
-    varying = [
-        v for v in masks if trace.degrees.get(v, Degree.CONSTANT) != Degree.CONSTANT and masks[v].any()
-    ]
+    varying = [v for v in masks if trace.degrees.get(v, Degree.CONSTANT) != Degree.CONSTANT and masks[v].any()]
     number = {v: i for i, v in enumerate(varying)}
     infinite = sum(int(masks[v].sum()) for v in varying) + 1
     weights = [int(masks[v].sum()) if trace.degrees[v] == Degree.AFFINE else infinite for v in varying]
@@ -404,8 +393,8 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Ar
     """The fields of several cuts through the same values.
 
     Returns:
-        ``f(theta, *inputs) -> (A, h)`` with ``A (E, k, N)`` and ``h (E, k)``: the field of cut e is ``h[e]`` at theta and
-        changes by ``A[e] @ change``. A does not depend on theta.
+        ``f(theta, *inputs) -> (A, h)`` with ``A (E, k, N)`` and ``h (E, k)``: the field of cut e is ``h[e]`` at
+        theta and changes by ``A[e] @ change``. A does not depend on theta.
     """
     values = cuts[0].values
     equations = _needed(trace.equations, values, frozenset([trace.theta]))
@@ -425,9 +414,7 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Ar
         if value.size == 1:
             (rows,) = pull(jnp.ones_like(value))
         else:
-            (rows,) = jax.vmap(pull)(
-                jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape))
-            )
+            (rows,) = jax.vmap(pull)(jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape)))
         return rows.reshape(value.shape + theta.shape), value
 
     return matrices
@@ -455,7 +442,7 @@ _MOST_MARKS = 6
 
 
 def _marked_values(trace: Trace, behind: Sequence[Any], output: Any, elements: Sequence[int]) -> _Marked:
-    """The affine elements behind a cut of one number that enter squares (first), kinks, comparisons and exponentials."""
+    """The affine elements behind a cut of one number that enter squares (these first), kinks or exponentials."""
     pairs: dict[Any, tuple[Any, Any]] = {}
     found: list[list[tuple[tuple[Any, int], bool]]] = []
     for element in elements:
@@ -478,9 +465,7 @@ def _marked_values(trace: Trace, behind: Sequence[Any], output: Any, elements: S
     count = min(len(f) for f in found)
     found = [f[:count] for f in found]
     used = list(dict.fromkeys(name for f in found for (name, _), _ in f))
-    sizes = [
-        int(np.prod(np.broadcast_shapes(*(_shape_of(v) for v in pairs[n] if v is not None)))) for n in used
-    ]
+    sizes = [int(np.prod(np.broadcast_shapes(*(_shape_of(v) for v in pairs[n] if v is not None)))) for n in used]
     starts = dict(zip(used, np.cumsum([0, *sizes]), strict=False))
     places = np.array([[starts[n] + i for (n, i), _ in f] for f in found], int).reshape(len(found), count)
     centres = min((sum(c for _, c in f) for f in found), default=0)
@@ -519,9 +504,9 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
     """What lies behind the cuts of several elements of one output.
 
     Returns:
-        ``prepare(*inputs) -> (log_factor, marks)``: ``log_factor(h, e)`` is the value of element ``elements[e]`` when the
-        field of cut e is ``h (k,)``; ``marks(dtype, e)`` are its landmarks. What does not depend on the field is computed in
-        ``prepare``.
+        ``prepare(*inputs) -> (log_factor, marks)``: ``log_factor(h, e)`` is the value of element ``elements[e]`` when
+        the field of cut e is ``h (k,)``; ``marks(dtype, e)`` are its landmarks. What does not depend on the field is
+        computed in ``prepare``.
     """
     values = cuts[0].values
     behind = _needed(trace.equations, [output], frozenset(values))
@@ -547,7 +532,7 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
             out = jnp.ravel(_read(output, env))
             return out[places[0]] if positions is None else out[jnp.asarray(places)[e]]
 
-        def crossings(dtype: Any, e: Any) -> jax.Array:
+        def crossings(marked: _Marked, dtype: Any, e: Any) -> jax.Array:
             """Where the marked values, which are affine in the one number h, vanish."""
             at = []
             for h in (0.0, 1.0):
@@ -556,16 +541,14 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
                 _evaluate(moving, env)
                 differences = [_read(a, env) - (0.0 if b is None else _read(b, env)) for a, b in marked.pairs]
                 flat = jnp.concatenate([jnp.ravel(d) for d in differences])
-                at.append(
-                    flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]]
-                )
+                at.append(flat[marked.places[0]] if positions is None else flat[jnp.asarray(marked.places)[e]])
             slope = at[1] - at[0]
             return jnp.where(slope != 0, -at[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan).astype(dtype)
 
         def marks(dtype: Any, e: Any = 0) -> Marks:
             if marked is None or not marked.pairs:
                 return Marks(jnp.zeros(0, dtype), 0)
-            return Marks(crossings(dtype, e), marked.centres)
+            return Marks(crossings(marked, dtype, e), marked.centres)
 
         return log_factor, marks
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adfpp.dynamics import Dynamics, Static
 from adfpp.factors import FactorGroup
@@ -36,7 +37,9 @@ class Status(IntEnum):
 
 _ADVICE = {
     Status.OK: "absorbed",
-    Status.INACCURATE: "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'",
+    Status.INACCURATE: (
+        "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'"
+    ),
     Status.NOT_FINITE: "refused: NaN or infinite values in the row; drop, impute or mask them",
     Status.OUT_OF_SUPPORT: "refused: the observed value has probability zero under the model; check the labels' coding",
     Status.IMPROPER: "refused: the tilted moments are not finite or not proper; check the scale of the row",
@@ -52,9 +55,9 @@ class RowInfo(NamedTuple):
         error: Estimated error of its tilted moments; 0 for closed forms.
     """
 
-    log_z: jax.Array
-    status: jax.Array
-    error: jax.Array
+    log_z: jax.Array | np.ndarray
+    status: jax.Array | np.ndarray
+    error: jax.Array | np.ndarray
 
 
 class Moving(NamedTuple):
@@ -72,7 +75,7 @@ class Moving(NamedTuple):
 
 
 def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """F = L Q with L ``(k, k)`` lower triangular and the rows of Q ``(k, N)`` orthonormal, or zero where F is deficient."""
+    """F = L Q, with L ``(k, k)`` lower triangular and the rows of Q ``(k, N)`` orthonormal, 0 where F is deficient."""
     size = f.shape[0]
     if size == 1:
         norm = jnp.sqrt(f[0] @ f[0])
@@ -110,19 +113,15 @@ def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
-def judge(
-    group: FactorGroup, tilted: Tilted, counted: jax.Array, supported: jax.Array, finite: jax.Array
-) -> jax.Array:
+def judge(group: FactorGroup, tilted: Tilted, counted: jax.Array, supported: jax.Array, finite: jax.Array) -> jax.Array:
     """The guard: the ``Status`` of one factor's tilted moments."""
-    proper = (
-        jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
-    )
+    proper = jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
     proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
     if not isinstance(group.rule, ClosedForm):
         proper &= jnp.isfinite(tilted.error)
     status = jnp.where(proper, Status.OK, Status.IMPROPER)
     if not isinstance(group.rule, ClosedForm):
-        inaccurate = ~(tilted.error <= group.rule.reported(tilted.shift.dtype))
+        inaccurate = ~(tilted.error <= group.rule.reported(tilted.shift.dtype, group.field_size))
         status = jnp.where(proper & inaccurate, Status.INACCURATE, status)
     status = jnp.where(supported & ~(tilted.log_z == -jnp.inf), status, Status.OUT_OF_SUPPORT)
     status = jnp.where(finite, status, Status.NOT_FINITE)
@@ -136,9 +135,9 @@ def fold_factor(
     tilt: Any,
     e: Any,
     slot: Any,
-    flags: tuple[jax.Array, jax.Array, jax.Array],
+    flags: Sequence[jax.Array],
 ) -> tuple[Window, RowInfo]:
-    """Folds one factor into the window: look, tilt, judge, absorb."""
+    """Folds one factor into the window, with its flags (counted, supported, finite): look, tilt, judge, absorb."""
     counted, supported, finite = flags
     mean, f = family.look(window, slot, group.field_size)
     # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
@@ -169,9 +168,7 @@ def _fold_group(
         return fold_factor(family, window, group, tilt, 0, slot, tuple(f[0] for f in flags))
 
     def step(carry: Window, e: jax.Array) -> tuple[Window, RowInfo]:
-        return fold_factor(
-            family, carry, group, tilt, e, slot + e * group.field_size, tuple(f[e] for f in flags)
-        )
+        return fold_factor(family, carry, group, tilt, e, slot + e * group.field_size, tuple(f[e] for f in flags))
 
     window, info = jax.lax.scan(step, window, jnp.arange(group.count))
     return window, RowInfo(jnp.sum(info.log_z), jnp.max(info.status), jnp.max(info.error))
@@ -277,7 +274,10 @@ def fold_rows(
 
         def step(r: jax.Array, inner: tuple) -> tuple:
             window, info = inner
-            take = lambda a: jax.lax.dynamic_index_in_dim(a, r, keepdims=False)  # noqa: E731
+
+            def take(a: jax.Array) -> jax.Array:
+                return jax.lax.dynamic_index_in_dim(a, r, keepdims=False)
+
             there = first + r < count
             own = jax.tree.map(take, flags)
             own = [(counted & there, supported, finite) for counted, supported, finite in own]

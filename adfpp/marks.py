@@ -6,9 +6,10 @@ import jax
 
 
 class Marks(NamedTuple):
-    """Landmarks of a factor of one number h: where something affine in h vanishes on its way into something that is not.
+    """Landmarks of a factor of one number h: where something affine in h vanishes on its way into what is not affine.
 
-    A residual into a square or an absolute value, a rate's exponent, the operands of a maximum: peaks and kinks lie there.
+    A residual in a square or an absolute value, a rate's exponent, the operands of a maximum: peaks and kinks lie
+    there.
 
     Attributes:
         at: ``(m,)`` values of h, NaN where there is none.

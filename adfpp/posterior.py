@@ -89,7 +89,10 @@ class Posterior:
         return out
 
     def quantile(self, q: Any) -> dict[str, jax.Array]:
-        """Marginal quantiles ``{site: (*q_shape, *site_shape)}``: exact where a transform is elementwise, else from draws."""
+        """Marginal quantiles ``{site: (*q_shape, *site_shape)}``.
+
+        Exact where a site's transform is elementwise, from draws where it is not.
+        """
         q = jnp.asarray(q, self.belief.mean.dtype)
         spread = self.family.spread(self.belief, self.program.size)
         z = jax.scipy.special.ndtri(q)
@@ -111,7 +114,7 @@ class Posterior:
         return out
 
     def summary(self, prob: float = 0.9) -> Any:
-        """A pandas ``DataFrame``: a row a scalar parameter with mean, sd and the central interval of this probability."""
+        """A pandas ``DataFrame``: a row a scalar parameter, with mean, sd and the central interval of this mass."""
         import pandas as pd
 
         if not 0.0 < prob < 1.0:
@@ -139,17 +142,17 @@ class Posterior:
         if missing:
             raise ValueError(f"log_prob needs a value for every latent site; missing: {missing}.")
         flat, log_volume = self.program.unconstrain(values)
-        return self.distribution.log_prob(flat) - log_volume
+        log_density: Any = self.distribution.log_prob(flat)
+        return log_density - log_volume
 
     def guide(self) -> Callable[..., dict[str, jax.Array]]:
-        """A guide: the posterior as a NumPyro program, for ``Predictive(model, guide=post.guide(), num_samples=...)``."""
+        """The posterior as a NumPyro program, for ``Predictive(model, guide=post.guide(), num_samples=...)``."""
         program, flat_distribution = self.program, self.distribution
 
         def guide(*args: Any, **kwargs: Any) -> dict[str, jax.Array]:
             """Draws the flat vector once and hands out the sites."""
-            flat = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
-            assert flat is not None
-            out = {}
+            flat: Any = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
+            out: dict[str, Any] = {}
             for site in program.sites:
                 u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
                 value = site.transform(u)
@@ -163,7 +166,8 @@ class Posterior:
 
     def init_strategy(self) -> Callable[..., Any]:
         """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean."""
-        return init_to_value(values=self.program.constrain(self.belief.mean))
+        strategy: Any = init_to_value(values=self.program.constrain(self.belief.mean))
+        return strategy
 
 
 def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:
@@ -186,11 +190,7 @@ def _is_identity(transform: Any) -> bool:
 
 def _is_elementwise(site: LatentSite) -> bool:
     inner = stripped(site.transform)
-    return (
-        site.shape == site.unconstrained_shape
-        and inner.domain.event_dim == 0
-        and inner.codomain.event_dim == 0
-    )
+    return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
 
 
 def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -83,9 +83,7 @@ def project_prior(
     return blocks
 
 
-def _scalars(
-    components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype
-) -> list[Block]:
+def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype) -> list[Block]:
     """All scalar components at once: elements of one do not see the others."""
     order = np.concatenate([c.where for c in components])
 
@@ -96,18 +94,17 @@ def _scalars(
     def derivatives(u: jax.Array) -> tuple[jax.Array, jax.Array]:
         theta = jnp.full(size, u, dtype)
         ones = jnp.ones(size, dtype)
-        slope = lambda t: jax.jvp(log_density, (t,), (ones,))[1]  # noqa: E731
+
+        def slope(t: jax.Array) -> jax.Array:
+            return jax.jvp(log_density, (t,), (ones,))[1]
+
         return jax.jvp(slope, (theta,), (ones,))
 
-    slopes, curvatures = (
-        np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype))
-    )
+    slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
     tight = 1e-9 if dtype == jnp.float64 else 1e-4
     spread = np.abs(curvatures - curvatures[0]).max(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        gaussian = (
-            (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
-        )
+        gaussian = (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
         mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
     if not gaussian.all():
         by_quadrature = _quadrature(log_density, order, size, dtype)
@@ -122,9 +119,9 @@ def _scalars(
         start += len(c.where)
         if lost[part].any():
             raise PriorError(
-                f"The prior of site {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy tails, as "
-                f"a Cauchy has, or none at all), so no Gaussian matches it. Use a lighter one, or start from another: "
-                f"prior={{{c.names[0]!r}: dist.Normal(0, 10)}}."
+                f"The prior of site {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy "
+                "tails, as a Cauchy has, or none at all), so no Gaussian matches it. Use a lighter one, or start from "
+                f"another: prior={{{c.names[0]!r}: dist.Normal(0, 10)}}."
             )
         how = "exact" if gaussian[part].all() else "moments by quadrature"
         blocks.append(Block(c.where, mean[part], sd[part], how))
@@ -134,7 +131,7 @@ def _scalars(
 def _quadrature(
     log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: jnp.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t), and how much lies at the ends.
+    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t), and what lies at the ends.
 
     All densities here are smooth, and sinh turns their tails into double exponentials, for which the trapezoidal rule
     converges exponentially. The centre and scale of the first grid are 0 and 1, then twice the highest point and the
@@ -202,15 +199,10 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
     gradient = jax.grad(log_density)
     slopes, hessians = (
         np.asarray(a, float)
-        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(
-            jnp.asarray(points, dtype)
-        )
+        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
     )
     tight = 1e-9 if dtype == jnp.float64 else 1e-4
-    if (
-        not np.isfinite(hessians).all()
-        or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max()
-    ):
+    if not np.isfinite(hessians).all() or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max():
         return None
     precision = -0.5 * (hessians[0] + hessians[0].T)
     if np.linalg.eigvalsh(precision).min() <= 0:
@@ -218,9 +210,7 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
     mean = points[0] + np.linalg.solve(precision, slopes[0])
     # precision = K Kᵀ, so K⁻ᵀ is a root of the covariance
     root = np.linalg.inv(np.linalg.cholesky(precision)).T
-    return Block(
-        c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}"
-    )
+    return Block(c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}")
 
 
 def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:
@@ -230,15 +220,16 @@ def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax
         mine = draws[:, c.where]
         if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
             raise PriorError(
-                f"The prior of {', '.join(map(repr, c.names))} could not be matched by sampling ({len(c.where)} coupled "
-                "elements). Reparametrise it so that sites are independent a priori (non-centred), or pass prior=."
+                f"The prior of {', '.join(map(repr, c.names))} could not be matched by sampling ({len(c.where)} "
+                "coupled elements). Reparametrise it so that sites are independent a priori (non-centred), or pass "
+                "prior=."
             )
         spread = np.sort((mine - mine.mean(0)) ** 2, 0)
         if (spread[-_SAMPLES // 1000 :].sum(0) > 0.5 * spread.sum(0)).any():
             raise PriorError(
-                f"The prior of {', '.join(map(repr, c.names))} has tails so heavy that a few draws make up its variance: no "
-                "Gaussian matches it. Draw standardised variables and scale them (non-centred), use lighter tails, or pass "
-                "prior=."
+                f"The prior of {', '.join(map(repr, c.names))} has tails so heavy that a few draws make up its "
+                "variance: no Gaussian matches it. Draw standardised variables and scale them (non-centred), use "
+                "lighter tails, or pass prior=."
             )
         covariance = np.atleast_2d(np.cov(mine.T))
         how = f"moments by {_SAMPLES} draws"

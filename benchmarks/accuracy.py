@@ -127,9 +127,7 @@ def _poisson(y: int) -> Likelihood:
     )
 
 
-def _mixture(
-    name: str, weights: list[float], offsets: list[float], scales: list[float], y: float
-) -> Likelihood:
+def _mixture(name: str, weights: list[float], offsets: list[float], scales: list[float], y: float) -> Likelihood:
     def distribution(h: Any) -> dist.Distribution:
         parts = dist.Normal(h + jnp.asarray(offsets), jnp.asarray(scales))
         return dist.MixtureSameFamily(dist.Categorical(probs=jnp.asarray(weights)), parts)
@@ -214,9 +212,7 @@ def _battery() -> list[Likelihood]:
             "Student-t, 3 df",
             lambda h: dist.StudentT(3.0, h, 0.3),
             0.2,
-            lambda h: (
-                student_constant - 2 * np.log1p(((np.longdouble(0.2) - h) / np.longdouble(0.3)) ** 2 / 3)
-            ),
+            lambda h: student_constant - 2 * np.log1p(((np.longdouble(0.2) - h) / np.longdouble(0.3)) ** 2 / 3),
             0.2,
             0.3,
             log_concave=False,
@@ -398,13 +394,9 @@ The accurate rule:
 
 def main() -> None:
     """Measures both rules and prints or writes the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/accuracy.md instead of printing it")
-    parser.add_argument(
-        "--misses", action="store_true", help="list the cells outside their bound or estimate"
-    )
+    parser.add_argument("--misses", action="store_true", help="list the cells outside their bound or estimate")
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     truths = [references(likelihood) for likelihood in BATTERY]

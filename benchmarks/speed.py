@@ -106,11 +106,7 @@ def against_hand(quick: bool) -> list[Line]:
             ("closed form", closed, allowed[0]),
             ("quadrature", quadrature, allowed[1]),
         ):
-            out.append(
-                Line(
-                    f"a row, N={size}, {name}", f"{ours:.2f} µs", f"{hand:.2f} µs by hand", ours / hand, limit
-                )
-            )
+            out.append(Line(f"a row, N={size}, {name}", f"{ours:.2f} µs", f"{hand:.2f} µs by hand", ours / hand, limit))
     return out
 
 
@@ -184,11 +180,7 @@ def importing() -> list[Line]:
         for name, taken in seconds.items():
             code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
             taken.append(
-                float(
-                    subprocess.run(
-                        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-                    ).stdout
-                )
+                float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
             )
     ours, theirs = min(seconds["adfpp"]), min(seconds["numpyro"])
     return [Line("import adfpp", f"{ours:.3f} s", f"{theirs:.3f} s for numpyro", ours / theirs, 1.15)]
@@ -213,11 +205,7 @@ def first_update() -> list[Line]:
     for model in ("probit", "logit"):
         code = _FIRST.format(model=model)
         taken = min(
-            float(
-                subprocess.run(
-                    [sys.executable, "-c", code], capture_output=True, text=True, check=True
-                ).stdout
-            )
+            float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
             for _ in range(3)
         )
         out.append(Line(f"first update of a new {model} model", f"{taken:.2f} s", "4 s", taken / 4.0, 1.0))
@@ -228,7 +216,8 @@ def table(lines: list[Line]) -> str:
     """As Markdown."""
     head = ["| what | adfpp | reference | ratio | allowed | |", "|---|---|---|---|---|---|"]
     body = [
-        f"| {s.what} | {s.ours} | {s.reference} | {s.ratio:.2f} | {s.allowed:g} | {'' if s.ratio <= s.allowed else 'over'} |"
+        f"| {s.what} | {s.ours} | {s.reference} | {s.ratio:.2f} | {s.allowed:g} | "
+        f"{'' if s.ratio <= s.allowed else 'over'} |"
         for s in lines
     ]
     return "\n".join(head + body)
@@ -244,8 +233,8 @@ def main() -> None:
     lines = [*against_hand(options.quick), *large_diagonal(), *dispatch(), *importing(), *first_update()]
     version = ".".join(jax.__version__.split(".")[:2])
     text = (
-        f"# Speed, JAX {version}, float64, two cores\n\nMade by `python -m benchmarks.speed --write`. Ratios within one run; "
-        f"the microseconds belong to the machine it ran on.\n\n{table(lines)}\n"
+        f"# Speed, JAX {version}, float64, two cores\n\nMade by `python -m benchmarks.speed --write`. Ratios within "
+        f"one run; the microseconds belong to the machine it ran on.\n\n{table(lines)}\n"
     )
     print(text)
     if options.write:

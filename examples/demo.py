@@ -67,9 +67,7 @@ def picture(path: Path, steps: tuple[np.ndarray, ...], reference: np.ndarray, na
         axis.axhspan(centre - width, centre + width, color="0.88")
         axis.axhline(centre, color="0.35", ls="--", lw=1, label="NUTS, all rows (mean ± sd)")
         axis.plot(seen, means[:, i], color="C0", label="ADF, rows so far (mean ± sd)")
-        axis.fill_between(
-            seen, means[:, i] - sds[:, i], means[:, i] + sds[:, i], color="C0", alpha=0.25, lw=0
-        )
+        axis.fill_between(seen, means[:, i] - sds[:, i], means[:, i] + sds[:, i], color="C0", alpha=0.25, lw=0)
         axis.set_title(name, fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("rows seen")

@@ -27,9 +27,7 @@ def model(x: Array, z: Array, y: Array | None = None, scale: float = 1.0) -> Non
         numpyro.sample("y", dist.Normal(x @ w, jnp.exp(z @ g)), obs=y)
 
 
-def simulate(
-    rng_key: jax.Array, num_rows: int, num_features: int = 5, num_noise_features: int = 2
-) -> Simulation:
+def simulate(rng_key: jax.Array, num_rows: int, num_features: int = 5, num_noise_features: int = 2) -> Simulation:
     """Draw standard normal inputs, weights of the default prior's scale and noise of about 1/3 to 3.
 
     Args:

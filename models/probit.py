@@ -13,9 +13,7 @@ from adfpp.distributions import Probit
 from models import Array, Simulation
 
 
-def model(
-    x: Array, y: Array | None = None, noise: float = 1.0, flip: float = 0.0, scale: float = 1.0
-) -> None:
+def model(x: Array, y: Array | None = None, noise: float = 1.0, flip: float = 0.0, scale: float = 1.0) -> None:
     """Noisy perceptron.
 
     Args:

@@ -93,9 +93,7 @@ def _survey(
     where = np.flatnonzero(is_peak) + 1
     if where.size > 50:  # a plateau, or rounding on one: the ends and the middle say enough
         where = where[np.linspace(0, where.size - 1, 50).astype(int)]
-    peaks = np.array(
-        [_climb(log_tilt, grid[i - 1], grid[i + 1]) for i in where] or [grid[np.argmax(heights)]]
-    )
+    peaks = np.array([_climb(log_tilt, grid[i - 1], grid[i + 1]) for i in where] or [grid[np.argmax(heights)]])
     at_peaks = log_tilt(peaks)
     peak, top = peaks[np.argmax(at_peaks)], at_peaks.max()
     seen = np.flatnonzero(heights > top - _UNSEEN)

@@ -38,7 +38,7 @@ def regression(x: Any, y: Any = None, noise: float = 1.0) -> None:
 
 def two_outputs(x: Any, y: Any = None, count: Any = None) -> None:
     """A vector of two independent outputs and a count share their weights: three factors a row."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1], 2]).to_event(2))
+    w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1], 2]).to_event(2))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
         numpyro.sample("count", dist.Poisson(jnp.exp(x @ w[:, 0])), obs=count)
@@ -61,11 +61,11 @@ def learner() -> tuple[ADF, Any, np.ndarray, np.ndarray]:
 
 def equal(a: Any, b: Any) -> bool:
     """Bit for bit."""
-    strip = lambda s: s._replace(rng_key=jax.random.key_data(s.rng_key))  # noqa: E731
-    return all(
-        np.array_equal(p, q)
-        for p, q in zip(jax.tree.leaves(strip(a)), jax.tree.leaves(strip(b)), strict=True)
-    )
+
+    def strip(s: Any) -> Any:
+        return s._replace(rng_key=jax.random.key_data(s.rng_key))
+
+    return all(np.array_equal(p, q) for p, q in zip(jax.tree.leaves(strip(a)), jax.tree.leaves(strip(b)), strict=True))
 
 
 # ------------------------------------------------------------------------------------------------ contract
@@ -124,11 +124,11 @@ def test_random_batch_lengths_compile_at_most_a_dozen_times() -> None:
     adf = ADF(logistic)
     state = adf.init(jax.random.key(0), x, y=y)
     folds = {"count": 0}
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **kw: folds.update(
-            count=folds["count"] + (name.endswith("backend_compile_duration"))
-        )
-    )
+
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        folds["count"] += event.endswith("backend_compile_duration")
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
     before = TRACES["count"]
     try:
         total = 0
@@ -213,9 +213,7 @@ def test_progress_bar_tells_the_score(learner: Any, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_interrupting_a_run_hands_back_what_was_reached(
-    learner: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupting_a_run_hands_back_what_was_reached(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the third chunk: the state after two, with a warning that says so."""
     adf, start, x, y = learner
     real, calls = ADF._fold, {"count": 0}
@@ -375,7 +373,8 @@ def test_precision_and_covariance_agree_after_forgetting() -> None:
     draws = post.sample(jax.random.key(1), (20_000,))
     np.testing.assert_allclose(np.std(draws["w"], 0), post.sd()["w"], rtol=0.03)
     np.testing.assert_allclose(post.summary().loc["b", "sd"], float(post.sd()["b"]), rtol=1e-12)
-    cov = np.asarray(post.distribution.covariance_matrix)
+    distribution: Any = post.distribution
+    cov = np.asarray(distribution.covariance_matrix)
     np.testing.assert_allclose(np.sqrt(np.diagonal(cov))[:3], post.sd()["w"], rtol=1e-10)
 
 
@@ -389,7 +388,7 @@ def test_clipped_probit_is_why_there_is_a_probit() -> None:
 
 
 def test_vague_prior_collinear_columns_in_float32(float32: None) -> None:
-    """Prior sd 100, columns equal to 1e-3: the float32 answer is within a fifth of an sd of the float64 one (trap 13)."""
+    """Prior sd 100, columns equal to 1e-3: float32 answers within a fifth of an sd of float64 (trap 13)."""
 
     def model(x: Any, y: Any = None) -> None:
         w = numpyro.sample("w", dist.Normal(0, 100).expand([x.shape[-1]]).to_event(1))
@@ -428,10 +427,10 @@ def test_first_row_is_the_exact_tilt() -> None:
     state, info = adf.update(adf.init(jax.random.key(0), x, y=y), x[:1], y=y[:1])
     from scipy.stats import t
 
-    f = lambda w, p: w**p * norm.pdf(w, 0.5, 2) * t.pdf((4.0 - 1.5 * w) / 0.4, 3) / 0.4  # noqa: E731
-    z, first, second = (
-        quad(f, -20, 20, args=(p,), points=[0.5, 8 / 3], limit=400, epsabs=1e-14)[0] for p in range(3)
-    )
+    def f(w: float, p: int) -> Any:
+        return w**p * norm.pdf(w, 0.5, 2) * t.pdf((4.0 - 1.5 * w) / 0.4, 3) / 0.4
+
+    z, first, second = (quad(f, -20, 20, args=(p,), points=[0.5, 8 / 3], limit=400, epsabs=1e-14)[0] for p in range(3))
     np.testing.assert_allclose(info.log_z[0], np.log(z), atol=1e-7)
     np.testing.assert_allclose(state.belief.mean[0], first / z, atol=1e-7)
     np.testing.assert_allclose(state.belief.scale[0, 0] ** 2, second / z - (first / z) ** 2, rtol=1e-6)

@@ -19,7 +19,7 @@ LAYERS = (
     {"factors"},
     {"kernel"},
     {"model"},
-    {"posterior", "explain"},
+    {"posterior", "explain", "stream"},
     {"adf", "ep", "baselines"},
     {"compare", "export"},
     {"__init__"},

@@ -63,7 +63,7 @@ def test_random_walk_is_a_kalman_filter(kind: str, timed: bool) -> None:
     state = adf.init(jax.random.key(0), x, y=y)
     total = 0.0
     for part in (slice(0, 32), slice(32, 60)):
-        dt = {"dt": gaps[part]} if timed else {}
+        dt: dict[str, Any] = {"dt": gaps[part]} if timed else {}
         state, info = adf.update(state, x[part], y=y[part], **dt)
         total += float(np.sum(info.log_z))
     np.testing.assert_allclose(state.belief.mean, m, atol=1e-9)

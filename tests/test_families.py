@@ -172,9 +172,7 @@ def test_rotating_inputs_rotates_the_posterior(seed: int) -> None:
     rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     for adf in ROTATED:
         plain, _ = adf.update(adf.init(jax.random.key(0), x, y=labels, noise=1.0), x, y=labels, noise=1.0)
-        turned, _ = adf.update(
-            adf.init(jax.random.key(0), x, y=labels, noise=1.0), x @ rotation.T, y=labels, noise=1.0
-        )
+        turned, _ = adf.update(adf.init(jax.random.key(0), x, y=labels, noise=1.0), x @ rotation.T, y=labels, noise=1.0)
         np.testing.assert_allclose(turned.belief.mean, rotation @ plain.belief.mean, atol=1e-10)
 
 

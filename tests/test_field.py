@@ -444,11 +444,7 @@ def _integers(theta: Array, row: Array, code: Array) -> Array:
 
 
 def _products(theta: Array, row: Array, code: Array) -> Array:
-    return (
-        (theta[0] * row[0]) * (theta[1] + 1.0)
-        + theta[2] / (1.0 + theta[3] ** 2)
-        + row[0] / (2.0 + theta[4] ** 2)
-    )
+    return (theta[0] * row[0]) * (theta[1] + 1.0) + theta[2] / (1.0 + theta[3] ** 2) + row[0] / (2.0 + theta[4] ** 2)
 
 
 def _both_sides(theta: Array, row: Array, code: Array) -> Array:
@@ -530,9 +526,7 @@ PROGRAMS = [
 SHAPES = (jax.ShapeDtypeStruct((2,), jnp.float64), jax.ShapeDtypeStruct((), jnp.int64))
 
 
-def tail(
-    traced: Any, cuts: list[Cut], output: Any, elements: list[int], *inputs: Any
-) -> Callable[..., Array]:
+def tail(traced: Any, cuts: list[Cut], output: Any, elements: list[int], *inputs: Any) -> Callable[..., Array]:
     """What lies behind some cuts, as a function of the field."""
     log_factor, _ = tail_part(traced, cuts, output, elements)(*inputs)
     return log_factor

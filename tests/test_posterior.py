@@ -78,9 +78,7 @@ def covariance_of(family: str) -> np.ndarray:
 def posterior(family: str = "full") -> adfpp.Posterior:
     """A posterior with a mean and covariance known beforehand."""
     adf, state = adf_and_state(family)
-    return adf.get_posterior(
-        state._replace(belief=adfpp.Belief(jnp.asarray(MEAN), jnp.asarray(scale_of(family))))
-    )
+    return adf.get_posterior(state._replace(belief=adfpp.Belief(jnp.asarray(MEAN), jnp.asarray(scale_of(family)))))
 
 
 def unconstrained(values: dict[str, Any]) -> np.ndarray:
@@ -107,9 +105,7 @@ def test_shapes_of_draws() -> None:
     """Any leading shape, in the sites' own shapes and supports."""
     for shape in ((), (3,), (2, 3)):
         draws = posterior().sample(KEY, shape)
-        assert {name: value.shape for name, value in draws.items()} == {
-            k: shape + v for k, v in SHAPES.items()
-        }
+        assert {name: value.shape for name, value in draws.items()} == {k: shape + v for k, v in SHAPES.items()}
     draws = posterior().sample(KEY, (100,))
     assert np.all(draws["s"] > 0) and np.all((draws["p"] > 0) & (draws["p"] < 1)) and np.all(draws["n"] < 0)
     np.testing.assert_allclose(draws["c"].sum(-1), 1.0, atol=1e-12)
@@ -170,8 +166,7 @@ def test_moments_in_closed_form(family: str) -> None:
         np.testing.assert_allclose(sd[name], expected * np.sqrt(np.expm1(variances[i])), rtol=1e-8)
     density = norm(MEAN[2], np.sqrt(variances[2])).pdf
     first, second = (
-        integrate.quad(lambda u, k=k: special.expit(u) ** k * density(u), -12, 12, epsabs=1e-13)[0]
-        for k in (1, 2)
+        integrate.quad(lambda u, k=k: special.expit(u) ** k * density(u), -12, 12, epsabs=1e-13)[0] for k in (1, 2)
     )
     np.testing.assert_allclose(mean["p"], first, rtol=1e-8)
     np.testing.assert_allclose(sd["p"], np.sqrt(second - first**2), rtol=1e-7)
@@ -341,9 +336,7 @@ def test_guide_hands_out_the_latent_sites() -> None:
     latents = {name: np.asarray(draws[name]) for name in SHAPES}
     assert {name: value.shape[1:] for name, value in latents.items()} == SHAPES
     flat = unconstrained(latents)
-    np.testing.assert_array_less(
-        np.abs(flat.mean(0) - MEAN), 5 * np.sqrt(np.diag(covariance_of("full")) / 4000)
-    )
+    np.testing.assert_array_less(np.abs(flat.mean(0) - MEAN), 5 * np.sqrt(np.diag(covariance_of("full")) / 4000))
     at = MEAN + 0.3
     joint, visited = log_density(guide, (), {}, {"_adfpp_latent": jnp.asarray(at)})
     values = {name: visited[name]["value"] for name in SHAPES}
@@ -453,9 +446,7 @@ def with_site(prior: Any, extra: bool = False) -> Callable[..., None]:
     return model
 
 
-def handed_on(
-    first: Callable[..., None], second: Callable[..., None]
-) -> tuple[adfpp.Posterior, adfpp.Posterior]:
+def handed_on(first: Callable[..., None], second: Callable[..., None]) -> tuple[adfpp.Posterior, adfpp.Posterior]:
     """The posterior of one model, before and after it became the prior of another."""
     adf, other = adfpp.ADF(first), adfpp.ADF(second)
     before = adf.get_posterior(adf.init(KEY, X, y=Y))

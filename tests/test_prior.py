@@ -252,9 +252,7 @@ def test_scale_of_a_shared_argument() -> None:
     mean = adf.init(KEY, X, Y, np.array([1.0, 2.0])).belief.mean
     unit = (np.log(2) / 2 + special.digamma(0.5) / 2) + np.log([1.0, 2.0])
     np.testing.assert_allclose(mean, unit, atol=1e-8)
-    np.testing.assert_allclose(
-        adf.init(KEY, X, Y, np.array([3.0, 2.0])).belief.mean[0], unit[0] + np.log(3), atol=1e-8
-    )
+    np.testing.assert_allclose(adf.init(KEY, X, Y, np.array([3.0, 2.0])).belief.mean[0], unit[0] + np.log(3), atol=1e-8)
 
 
 # ------------------------------------------------------------------------------------- refused
@@ -314,9 +312,7 @@ def test_correlation_matrix() -> None:
     prior = dist.LKJCholesky(3, 1.5)
     mean, covariance, how = of(site(prior))
     draws = int(how[0].split()[2])
-    sample = jax.jit(lambda key: biject_to(prior.support).inv(prior.sample(key, (_DRAWS,))))(
-        jax.random.key(11)
-    )
+    sample = jax.jit(lambda key: biject_to(prior.support).inv(prior.sample(key, (_DRAWS,))))(jax.random.key(11))
     flat = np.asarray(sample)
     spread = np.sqrt(1 / draws + 1 / _DRAWS)
     np.testing.assert_array_less(np.abs(mean - flat.mean(0)), 5 * flat.std(0) * spread)

@@ -43,9 +43,7 @@ def test_links_lead_somewhere() -> None:
     """Every relative link of the README and of the pages in docs/ is a file or folder."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     assert len(pages) > 5
-    links = [
-        (p, m) for p in pages for m in re.findall(r"\]\((?!https?:)([^)#]+)\)", p.read_text(encoding="utf-8"))
-    ]
+    links = [(p, m) for p in pages for m in re.findall(r"\]\((?!https?:)([^)#]+)\)", p.read_text(encoding="utf-8"))]
     assert len(links) > 10
     broken = [f"{p.relative_to(ROOT)}: {m}" for p, m in links if not (p.parent / m).exists()]
     assert not broken
@@ -54,9 +52,7 @@ def test_links_lead_somewhere() -> None:
 def test_code_in_the_docs_is_python() -> None:
     """Blocks in docs/ at least compile."""
     blocks = [
-        b
-        for p in (ROOT / "docs").rglob("*.md")
-        for b in re.findall(r"```python\n(.*?)```", p.read_text("utf-8"), re.S)
+        b for p in (ROOT / "docs").rglob("*.md") for b in re.findall(r"```python\n(.*?)```", p.read_text("utf-8"), re.S)
     ]
     assert len(blocks) >= 4
     for block in blocks:

@@ -72,9 +72,7 @@ def assert_exact(out: Tilted, truth: Moments) -> None:
 @pytest.mark.parametrize("distance", [0.0, -3.0, 30.0])
 def test_the_integrating_oracle_agrees_with_the_exact_ones(sd: float, distance: float) -> None:
     def log_gauss(h: np.ndarray) -> np.ndarray:
-        return -(((h - np.longdouble(0.2)) / np.longdouble(0.3)) ** 2) / 2 - math.log(
-            0.3 * math.sqrt(2 * math.pi)
-        )
+        return -(((h - np.longdouble(0.2)) / np.longdouble(0.3)) ** 2) / 2 - math.log(0.3 * math.sqrt(2 * math.pi))
 
     def energy(h: np.ndarray) -> np.ndarray:
         return -10 * np.maximum(0, -h)
@@ -82,9 +80,7 @@ def test_the_integrating_oracle_agrees_with_the_exact_ones(sd: float, distance: 
     mean = distance * sd
     gauss = tilted_moments(log_gauss, mean, sd, points=[0.2], width=0.3)
     assert worst(gauss, gaussian_moments(0.2, 0.3, mean, sd)) < 1e-12
-    assert (
-        worst(tilted_moments(energy, mean, sd, points=[0.0]), rosenblatt_moments(1, mean, sd, 10.0)) < 1e-12
-    )
+    assert worst(tilted_moments(energy, mean, sd, points=[0.0]), rosenblatt_moments(1, mean, sd, 10.0)) < 1e-12
 
 
 # ------------------------------------------------------------------------------------------- closed forms
@@ -105,8 +101,7 @@ def test_the_normal_tail_is_exact_to_a_thousand_sds() -> None:
 @pytest.mark.parametrize("flip", [0.0, 0.1, 0.5, 0.9])
 def test_probit_is_exact(noise: float, flip: float) -> None:
     cases = [
-        (label, z * math.hypot(noise, sd), sd)
-        for label, z, sd in itertools.product((0, 1), TAILS, (0.02, 1.0, 30.0))
+        (label, z * math.hypot(noise, sd), sd) for label, z, sd in itertools.product((0, 1), TAILS, (0.02, 1.0, 30.0))
     ]
     labels, means, sds = (jnp.asarray(x) for x in zip(*cases, strict=True))
     truth = stacked([probit_moments(*case, noise=noise, flip=flip) for case in cases])
@@ -310,10 +305,7 @@ def test_the_outcomes_of_a_count_share_all_the_mass(total: int, make: Callable[[
         return AUTO.quadrature(lambda h: make(h[0]).log_prob(value), mean[None], sd[None, None]).log_z
 
     for mean, sd in ((0.0, 1.0), (3.0, 0.1), (-20.0, 30.0), (500.0, 200.0)):
-        mass = sum(
-            math.exp(log_z(jnp.asarray(float(y)), jnp.asarray(mean), jnp.asarray(sd)))
-            for y in range(total + 1)
-        )
+        mass = sum(math.exp(log_z(jnp.asarray(float(y)), jnp.asarray(mean), jnp.asarray(sd))) for y in range(total + 1))
         assert_allclose(mass, 1.0, rtol=1e-6)
 
 
@@ -391,9 +383,7 @@ def logit_answer() -> Callable[[float, float], tuple[Tilted, Tilted]]:
     @jax.jit
     def answer(mean: jax.Array, sd: jax.Array) -> tuple[Tilted, Tilted]:
         one, zero = (
-            AUTO.quadrature(
-                lambda h, y=y: dist.Bernoulli(logits=h[0]).log_prob(y), sign * mean[None], sd[None, None]
-            )
+            AUTO.quadrature(lambda h, y=y: dist.Bernoulli(logits=h[0]).log_prob(y), sign * mean[None], sd[None, None])
             for y, sign in ((1, 1), (0, -1))
         )
         return one, zero

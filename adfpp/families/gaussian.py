@@ -169,9 +169,7 @@ class Full:
 
     def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """One block."""
-        return [
-            (np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))
-        ]
+        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
 
     def rows_per_window(self, size: int, slots: int) -> int:
         """Row by row while the root fits the fastest cache; then blocks, whose cost is two matrix products."""
@@ -187,15 +185,11 @@ class Full:
     def pad(self, belief: Belief, width: int) -> Belief:
         """Zeros below and to the right."""
         more = width - belief.mean.shape[0]
-        return (
-            belief if not more else Belief(jnp.pad(belief.mean, (0, more)), jnp.pad(belief.scale, (0, more)))
-        )
+        return belief if not more else Belief(jnp.pad(belief.mean, (0, more)), jnp.pad(belief.scale, (0, more)))
 
     def trim(self, belief: Belief, size: int) -> Belief:
         """The leading corner."""
-        return (
-            belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
-        )
+        return belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
 
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Blocked: one product F = A S for all rows, and an empty transformation."""
@@ -273,9 +267,7 @@ class Diagonal:
 
     def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """One block of independent elements."""
-        return [
-            (np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))
-        ]
+        return [(np.arange(len(belief.mean)), np.asarray(belief.mean, float), np.asarray(belief.scale, float))]
 
     def rows_per_window(self, size: int, slots: int) -> int:
         """Row by row: the projection comes between rows."""
@@ -368,9 +360,7 @@ class Spherical:
     def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
         """Keeps the mean of the diagonal: c ← c (1 + tr(Qᵀ (M - I) Q) / N)."""
         mean, scale = window.belief
-        return window._replace(
-            belief=Belief(mean + scale * (shift @ q), scale * jnp.sqrt(jnp.mean(_bracket(q, root))))
-        )
+        return window._replace(belief=Belief(mean + scale * (shift @ q), scale * jnp.sqrt(jnp.mean(_bracket(q, root)))))
 
     def close(self, window: Window) -> Belief:
         """Nothing is pending."""

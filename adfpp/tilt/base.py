@@ -99,7 +99,7 @@ def closed_form(distribution: Any) -> ClosedForm | None:
 
 
 def whole_line(rule: Rule) -> Rule:
-    """Gives a scalar rule the shapes of a vector one: mean ``(1,)``, scale ``(1, 1)``, shift ``(1,)``, root ``(1, 1)``."""
+    """A scalar rule with the shapes of a vector one: mean and shift ``(1,)``, scale and root ``(1, 1)``."""
 
     def vector(value: jax.Array, mean: jax.Array, scale: jax.Array, *constants: Any) -> Tilted:
         out = rule(value, mean[0], scale[0, 0], *constants)

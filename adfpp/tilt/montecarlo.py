@@ -34,7 +34,7 @@ class MonteCarlo:
     defensive: float = 0.25
     report: float = 0.1
 
-    def reported(self, dtype: jnp.dtype) -> float:
+    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
         """The error above which a row is marked."""
         return self.report
 

@@ -9,29 +9,27 @@ One dimension, in two tiers:
    sight, and integrate between by adaptive Gauss-Kronrod panels split at the peak. No derivatives are taken, so a
    factor may have kinks, steps and zeros.
 
-Two and three dimensions: a Gaussian fitted to the peak, then tensor Gauss-Hermite refitted to its own moments.
+Two and three dimensions are in ``tensor``.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss, hermevander
-from numpy.polynomial.legendre import legder, leggauss, legroots, legval, legvander
 
 from adfpp.marks import Marks
 from adfpp.tilt.base import Tilted
-from adfpp.tilt.peak import peak_fit
+from adfpp.tilt.rules import LOST, kronrod, once, tail_error
+from adfpp.tilt.tensor import few_dimensions
 
 LogFactor = Callable[[jax.Array], jax.Array]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-_LOST = 160.0  # roundings inside a likelihood, whose normalising constants may be larger than what is left of them
 
 
 @dataclass(frozen=True)
@@ -41,22 +39,22 @@ class Quadrature:
     Attributes:
         tol: Target of the estimated error in float64 (float32 cannot do better than about 1e-6 and uses that).
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
+        report_tensor: The same for fields of two and three numbers.
         nodes: Gauss-Hermite nodes of the first tier.
         max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
     """
 
     tol: float = 1e-7
     report: float = 1e-6
+    report_tensor: float = 1e-3
     nodes: int = 20
     max_panels: int = 100
 
-    def reported(self, dtype: jnp.dtype) -> float:
-        """The error above which a row is marked, for this dtype."""
-        return max(self.report, 2e4 * float(jnp.finfo(dtype).eps))
+    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+        """The error above which a row is marked, for this dtype and size of field."""
+        return max(self.report if size == 1 else self.report_tensor, 2e4 * float(jnp.finfo(dtype).eps))
 
-    def __call__(
-        self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None
-    ) -> Tilted:
+    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None) -> Tilted:
         """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
 
         Args:
@@ -69,7 +67,7 @@ class Quadrature:
         if mean.shape[0] == 1:
             known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
             return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
-        return _few_dimensions(log_factor, mean, scale, self, tol)
+        return few_dimensions(log_factor, mean, scale, tol)
 
 
 # ---------------------------------------------------------------------------------------------- one dimension
@@ -81,18 +79,6 @@ def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     x, w = hermegauss(nodes)
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
     return x, (hermevander(x, nodes - 1) / norms).T * (w / w.sum())
-
-
-def _tail_error(middle: jax.Array, last: jax.Array) -> jax.Array:
-    """What the coefficients beyond a rule amount to, from the largest around its middle and at its end, 8 degrees apart.
-
-    They are continued from one rule's length to twice that, where aliasing begins, as a geometric series and summed. The
-    coefficients of a smooth factor fall so or nearly so; those of a kink fall like a power, which makes their ratio, and
-    with it this estimate, large.
-    """
-    ratio = jnp.minimum(last / jnp.maximum(middle, float(jnp.finfo(last.dtype).tiny)), 1.0)
-    per_degree = jnp.sqrt(jnp.sqrt(jnp.sqrt(ratio)))
-    return last * ratio * ratio / jnp.maximum(1.0 - per_degree, 1e-3)
 
 
 def _one_dimension(
@@ -112,20 +98,18 @@ def _one_dimension(
     shift = c[1] / c[0]
     variance = 1.0 + math.sqrt(2.0) * c[2] / c[0] - shift * shift
     sizes = jnp.abs(c) / c[0]
-    error = 2.0 * _tail_error(jnp.max(sizes[3:7]), jnp.max(sizes[7:])) / variance
+    error = 2.0 * tail_error(jnp.max(sizes[3:7]), jnp.max(sizes[7:])) / variance
     if marks.centres:
         error = error + _hidden(values, centre, sd, marks.at[: marks.centres], factor, top, c[0], nodes)
     easy = (error < tol) & (variance > 0)
-    rounding = eps * (_LOST + 4.0 * jnp.max(jnp.abs(log_values)) + 2.0 * jnp.abs(centre) / sd)
+    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + 2.0 * jnp.abs(centre) / sd)
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
     def harder() -> Tilted:
         if marks.centres:  # panels of fixed width may overlook a narrow peak
             return _adaptive(values, centre, sd, marks, rule, tol)
         second = _composite(values, centre, sd)
-        return jax.lax.cond(
-            second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol)
-        )
+        return jax.lax.cond(second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
 
     return jax.lax.cond(easy, lambda: first, harder)
 
@@ -140,7 +124,7 @@ def _hidden(
     mass: jax.Array,
     nodes: int,
 ) -> jax.Array:
-    """How much a narrow peak at a landmark may hold that the nodes have not seen: factor minus its interpolant there."""
+    """How much a narrow peak at a landmark may hold that the nodes do not see: factor minus its interpolant there."""
     _, matrix = _hermite(nodes)
     u = jnp.where(jnp.isnan(at), 0.0, (at - centre) / sd)
     near = jnp.abs(u) < 6.0
@@ -160,49 +144,12 @@ _ZOOM = np.linspace(0.0, 1.0, 10)[1:-1]
 _MAX_ZOOMS = 14
 
 
-@cache
-def _kronrod() -> tuple[np.ndarray, np.ndarray]:
-    """The 21-point Kronrod rule on [-1, 1]: its nodes, and rows of weights.
-
-    The rows: the Kronrod rule, the 10-point Gauss rule inside it, and the values at -1 and at 1 of the polynomial through
-    all nodes. The Kronrod nodes beside the Gauss ones are the zeros of the Stieltjes polynomial E of degree 11 with
-    ∫ P_10 E P_j = 0 for j ≤ 10; the weights follow from the moments of Legendre polynomials.
-    """
-    n = 10
-    gauss_x, gauss_w = leggauss(n)
-    fine_x, fine_w = leggauss(4 * n)
-    polynomials = legvander(fine_x, n + 1)
-    weight = fine_w * polynomials[:, n]
-    js = np.arange((n + 1) % 2, n + 1, 2)
-    rows = (polynomials[:, js] * weight[:, None]).T @ polynomials[:, js]
-    right = -(polynomials[:, js] * weight[:, None]).T @ polynomials[:, n + 1]
-    stieltjes = np.zeros(n + 2)
-    stieltjes[n + 1] = 1.0
-    stieltjes[js] = np.linalg.lstsq(rows, right, rcond=None)[0]
-    extra_x = np.sort(legroots(stieltjes).real)
-    for _ in range(3):
-        extra_x = extra_x - legval(extra_x, stieltjes) / legval(extra_x, legder(stieltjes))
-    x = np.sort(np.concatenate([gauss_x, extra_x]))
-    x = 0.5 * (x - x[::-1])
-    # polynomial coefficients from values at the nodes
-    inverse = np.linalg.inv(legvander(x, len(x) - 1))
-    inner = np.zeros(len(x))
-    inner[1::2] = gauss_w
-    signs = (-1.0) ** np.arange(len(x))
-    return x, np.stack([2.0 * inverse[0], inner, signs @ inverse, np.ones(len(x)) @ inverse])
-
-
 def _sorted(a: jax.Array) -> jax.Array:
     """A few numbers in order, by counting: a call of the library's sort would cost each row far more than this."""
     i = jnp.arange(a.shape[0])
     before = (a[None, :] < a[:, None]) | ((a[None, :] == a[:, None]) & (i[None, :] < i[:, None]))
     rank = jnp.sum(before, 1)
     return jnp.sum(jnp.where(rank[None, :] == i[:, None], a[None, :], 0.0), 1)
-
-
-def _once(a: jax.Array) -> jax.Array:
-    """Keeps the compiler from evaluating an array anew for each of its uses."""
-    return jax.lax.optimization_barrier(a)
 
 
 def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: jax.Array) -> jax.Array:
@@ -221,12 +168,12 @@ def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
     """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel."""
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, weights = _kronrod()
+    x, weights = kronrod()
     half = 0.5 * (_PANELS[1] - _PANELS[0])
     u = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + half * x).astype(dtype)
-    logs = _once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
+    logs = once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
     top = jnp.max(logs)
-    density = _once(jnp.exp(logs - top))
+    density = once(jnp.exp(logs - top))
     powers = np.stack([np.ones_like(u), u, u * u], -1) * half
     both = np.concatenate([powers * weights[0][:, None], powers * weights[1][:, None]], -1).astype(dtype)
     sums = jnp.einsum("pn,pnk->pk", density, both)  # (panels, 3 powers by either rule)
@@ -238,9 +185,7 @@ def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
     mean = first / total
     variance = second / total - mean * mean
     ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
-    rounding = eps * (
-        _LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance)
-    )
+    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance))
     rounding = rounding + eps * 100.0 * mean * mean / variance
     error = _relative(errors, total, mean, variance) + ends + rounding
     return Tilted(top + jnp.log(total) - _HALF_LOG_2PI, mean[None], jnp.sqrt(variance)[None, None], error)
@@ -264,7 +209,7 @@ def _adaptive(
     variance = second / total - offset * offset
     width = jnp.sqrt(variance)
     height = jnp.abs(unit + 0.5 * peak * peak)
-    rounding = eps * (_LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
+    rounding = eps * (LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
     error = rounding + _relative(errors, total, offset, variance)
     log_z = unit + jnp.log(total) - _HALF_LOG_2PI
     # a sure field has nothing to integrate: the factor is a constant
@@ -286,7 +231,7 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     dtype = known.dtype
     grid = jnp.asarray(_GRID, dtype)
     points = jnp.concatenate([grid, known])
-    heights = _once(log_tilt(points))
+    heights = once(log_tilt(points))
     best = jnp.argmax(heights)
     at = points[best]
     low, high = (
@@ -304,7 +249,7 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     def refine(carry: tuple) -> tuple:
         (low, middle, high), around, count = carry
         fresh = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
-        logs = _once(log_tilt(fresh))
+        logs = once(log_tilt(fresh))
         pieces = zip((low, middle, high), (fresh[:half], fresh[half:], fresh[:0]), strict=True)
         all_points = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
         pieces = zip(around, (logs[:half], logs[half:], logs[:0]), strict=True)
@@ -326,7 +271,7 @@ def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array,
     step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
     steps = step * jnp.asarray(_LADDER, dtype)
     rungs = jnp.arange(1, len(_LADDER) + 1)
-    sides = _once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
+    sides = once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
     # far out a heavy tail matters by its share in the variance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
@@ -379,7 +324,7 @@ def _integrate(
     """
     dtype = peak.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, weights = (jnp.asarray(a, dtype) for a in _kronrod())
+    x, weights = (jnp.asarray(a, dtype) for a in kronrod())
     nodes = jnp.concatenate([x, jnp.asarray([-1.0, 1.0], dtype)])
     top = jnp.where(top > -jnp.inf, top, 0.0)
     # a higher peak that the frame has missed must not overflow: it is cut here, and makes the panel's error large
@@ -391,10 +336,10 @@ def _integrate(
         """Sums and errors ``(p, 3)`` of panels ``(p, 2)``."""
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle[:, None] + half[:, None] * nodes
-        logs = _once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
-        density = _once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
+        logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
+        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
         v = u - peak
-        powers = _once(jnp.stack([density, density * v, density * v * v], 1))
+        powers = once(jnp.stack([density, density * v, density * v * v], 1))
         # written as a sum: a small matrix product would be a call of its own in the loop over rows
         fine, coarse, first, last = (jnp.sum(powers[:, :, :-2] * w, -1) for w in weights)
         size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
@@ -431,115 +376,8 @@ def _integrate(
         halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
         new = (halves, *measure(halves))
         put = jax.lax.dynamic_update_index_in_dim
-        both = [
-            put(put(old, n[0], worst, 0), n[1], panels.used, 0)
-            for old, n in zip(panels[:3], new, strict=True)
-        ]
+        both = [put(put(old, n[0], worst, 0), n[1], panels.used, 0) for old, n in zip(panels[:3], new, strict=True)]
         return _Panels(both[0], both[1], both[2], panels.used + 1)
 
     done = jax.lax.while_loop(unfinished, halve, start)
     return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)
-
-
-# ---------------------------------------------------------------------------------------------- two and three
-
-
-class _Tensor(NamedTuple):
-    """A tensor Gauss-Hermite rule with the rows that turn factor values into Hermite coefficients."""
-
-    points: np.ndarray  # (n, k)
-    zeroth: np.ndarray  # (n,)
-    first: np.ndarray  # (k, n)
-    second: np.ndarray  # (k * k, n): the coefficient of t_i t_j - δ_ij
-    middle: np.ndarray  # (m, n): around the middle of each axis, the others low
-    last: np.ndarray  # (m, n): the highest ones along each axis, the others low
-
-
-@cache
-def _tensor(size: int) -> _Tensor:
-    nodes = {2: 20, 3: 14}[size]
-    x, w = hermegauss(nodes)
-    w = w / w.sum()
-    points = np.array(list(product(x, repeat=size)))
-    weights = np.prod(np.array(list(product(w, repeat=size))), axis=1)
-    norms = np.sqrt([math.factorial(j) for j in range(nodes)])
-    axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
-    second = [points[:, i] * points[:, j] - (i == j) for i in range(size) for j in range(size)]
-
-    def along(degrees: range) -> np.ndarray:
-        rows = []
-        for i, axis in enumerate(axes):
-            others = axes[:i] + axes[i + 1 :]
-            for low in product(range(3 if size == 2 else 2), repeat=size - 1):
-                rest = np.prod([other[:, d] for other, d in zip(others, low, strict=True)], axis=0)
-                rows += [axis[:, j] * rest for j in degrees]
-        return np.array(rows) * weights
-
-    return _Tensor(
-        points,
-        weights,
-        points.T * weights,
-        np.array(second) * weights,
-        along(range(nodes - 10, nodes - 8)),
-        along(range(nodes - 2, nodes)),
-    )
-
-
-def _few_dimensions(
-    log_factor: LogFactor, mean: jax.Array, scale: jax.Array, rule: Quadrature, tol: float
-) -> Tilted:
-    size, dtype = mean.shape[0], mean.dtype
-    tensor = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
-
-    def in_cavity(u: jax.Array) -> jax.Array:
-        return log_factor(mean + scale @ u)
-
-    def fitted(centre: jax.Array, root: jax.Array) -> Tilted:
-        """The moments by a rule centred at ``centre`` and scaled by ``root``; exact where both are the answer."""
-        u = centre + tensor.points @ root.T
-        logs = jax.vmap(in_cavity)(u) - 0.5 * jnp.sum(u * u, -1) + 0.5 * jnp.sum(tensor.points**2, -1)
-        logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
-        top = jnp.max(logs)
-        density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
-        c0 = tensor.zeroth @ density
-        shift = tensor.first @ density / c0
-        covariance = (tensor.second @ density).reshape(size, size) / c0 + jnp.eye(size, dtype=dtype)
-        covariance = covariance - jnp.outer(shift, shift)
-        middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
-        error = 2.0 * _tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
-        error = error + float(jnp.finfo(dtype).eps) * (_LOST + 4.0 * jnp.abs(top))
-        lower = _small_cholesky(root @ covariance @ root.T)
-        error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
-        log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
-        return Tilted(log_z, centre + root @ shift, lower, error)
-
-    def refit() -> Tilted:
-        def again(carry: tuple[Tilted, Tilted, jax.Array]) -> tuple[Tilted, Tilted, jax.Array]:
-            best, last, count = carry
-            new = fitted(last.shift, last.root)
-            better = new.error < best.error
-            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, best)
-            usable = jnp.isfinite(new.error)
-            return best, jax.tree.map(lambda a, b: jnp.where(usable, a, b), new, last), count + 1
-
-        start = fitted(*peak_fit(in_cavity, size, dtype))
-        best, _, _ = jax.lax.while_loop(lambda c: (c[0].error >= tol) & (c[2] < 8), again, (start, start, 0))
-        return best
-
-    identity = jnp.eye(size, dtype=dtype)
-    first = fitted(jnp.zeros(size, dtype), identity)
-    return jax.lax.cond(first.error < tol, lambda: first, refit)
-
-
-def _small_cholesky(a: jax.Array) -> jax.Array:
-    """Lower Cholesky root of a 2×2 or 3×3 matrix, written out: NaN where it is not positive definite."""
-    size = a.shape[0]
-    rows: list[list[jax.Array]] = []
-    for i in range(size):
-        row: list[jax.Array] = []
-        for j in range(i):
-            row.append((a[i, j] - sum(row[m] * rows[j][m] for m in range(j))) / rows[j][j])
-        row.append(jnp.sqrt(a[i, i] - sum(x * x for x in row)))
-        rows.append(row)
-    zero = jnp.zeros((), a.dtype)
-    return jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])

@@ -27,9 +27,7 @@ class Moments:
         """The rule for a field of this size, and the reason in words."""
         if form is not None and self.closed:
             constants = ", ".join(form.constants)
-            return form, f"closed form: {form.field} is affine" + (
-                f", {constants} constant" if constants else ""
-            )
+            return form, f"closed form: {form.field} is affine" + (f", {constants} constant" if constants else "")
         if size <= self.max_quadrature:
             why = f"{size}-dimensional integral" if form is None else "closed forms are switched off"
             return self.quadrature, f"adaptive quadrature: {why}"
@@ -37,9 +35,7 @@ class Moments:
 
 
 AUTO = Moments()
-ACCURATE = Moments(
-    quadrature=Quadrature(tol=1e-11, report=1e-8, max_panels=400), monte_carlo=MonteCarlo(points=8192)
-)
+ACCURATE = Moments(quadrature=Quadrature(tol=1e-11, report=1e-8, max_panels=400), monte_carlo=MonteCarlo(points=8192))
 QUADRATURE = Moments(closed=False)
 MONTE_CARLO = Moments(closed=False, max_quadrature=0)
 _NAMED = {"auto": AUTO, "accurate": ACCURATE, "quadrature": QUADRATURE, "montecarlo": MONTE_CARLO}
@@ -50,7 +46,5 @@ def moments_named(moments: str | Moments) -> Moments:
     if isinstance(moments, Moments):
         return moments
     if moments not in _NAMED:
-        raise ValueError(
-            f"moments={moments!r} is not known; use one of {sorted(_NAMED)} or an adfpp.Moments."
-        )
+        raise ValueError(f"moments={moments!r} is not known; use one of {sorted(_NAMED)} or an adfpp.Moments.")
     return _NAMED[moments]

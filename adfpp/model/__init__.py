@@ -1,0 +1,25 @@
+"""Reading a NumPyro model: latent sites, prior, factors, rows, and the model check.
+
+The only room that knows NumPyro's internals. What comes out is a ``Program``: functions of a flat unconstrained θ, the
+arrays of one row, and the arrays that every row shares.
+"""
+
+from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
+from adfpp.model.check import RowCheck
+from adfpp.model.program import LatentSite, Program, same_space
+from adfpp.model.reader import read
+from adfpp.model.visit import stripped
+
+__all__ = [
+    "LatentSite",
+    "Layout",
+    "Model",
+    "ModelError",
+    "Program",
+    "RowCheck",
+    "bind",
+    "is_array",
+    "read",
+    "same_space",
+    "stripped",
+]

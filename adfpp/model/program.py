@@ -1,0 +1,226 @@
+"""What reading a model gives: functions of a flat unconstrained θ, and its prior as Gaussian blocks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.distributions import biject_to
+
+from adfpp.factors import FactorGroup
+from adfpp.field import Trace, depends_on, trace
+from adfpp.model.arguments import Layout, Model, ModelError, call
+from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
+from adfpp.prior import Block, Component, project_prior
+
+
+@dataclass(frozen=True)
+class LatentSite:
+    """A latent site.
+
+    Attributes:
+        name: Its name.
+        shape: Of its value.
+        unconstrained_shape: Of its unconstrained value.
+        where: Its place in the flat θ.
+        event_dim: Of its distribution.
+        transform: From unconstrained to constrained.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unconstrained_shape: tuple[int, ...]
+    where: slice
+    event_dim: int
+    transform: Any
+
+    @property
+    def size(self) -> int:
+        """Number of unconstrained scalars."""
+        return self.where.stop - self.where.start
+
+
+def same_space(site: LatentSite, other: LatentSite) -> bool:
+    """Whether an unconstrained value means the same at two sites."""
+    return site.unconstrained_shape == other.unconstrained_shape and same_transform(site.transform, other.transform)
+
+
+def substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
+    """Constrained values of the sites at a flat θ, for ``visit``."""
+    places = {s.name: s for s in sites}
+
+    def values(site: dict[str, Any]) -> Any:
+        mine = places.get(site["name"])
+        if site["type"] != "sample" or mine is None or site["is_observed"]:
+            return None
+        # the support at hand, not the one remembered: it may depend on other sites, which the reader refuses
+        return biject_to(site["fn"].support)(theta[mine.where].reshape(mine.unconstrained_shape))
+
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model as functions of (θ, row arrays, shared arrays).
+
+    Attributes:
+        model: The model it was read from.
+        layout: How its arguments split.
+        sites: Latent sites in the order of θ.
+        factors: Factor groups, in the order in which a row's factors are folded.
+        row_shapes: Shape and dtype of each row array, without the leading axis.
+        dtype: Of θ.
+        trace: Of one row.
+        pinned: The shared arrays, where a support depends on them: they must stay what they are.
+    """
+
+    model: Model
+    layout: Layout
+    sites: tuple[LatentSite, ...]
+    factors: tuple[FactorGroup, ...]
+    row_shapes: tuple[jax.ShapeDtypeStruct, ...]
+    dtype: Any
+    trace: Trace
+    pinned: tuple[np.ndarray, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Length of θ."""
+        return sum(s.size for s in self.sites)
+
+    def substitution(self, theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
+        """Constrained values of the latent sites, for ``visit``."""
+        return substitution(self.sites, theta)
+
+    def constrain(self, theta: jax.Array) -> dict[str, jax.Array]:
+        """``{site: value}`` of a flat ``(..., N)`` θ."""
+        out = {}
+        for site in self.sites:
+            flat = theta[..., site.where]
+            u = flat.reshape(flat.shape[:-1] + site.unconstrained_shape)
+            value = site.transform(u)
+            out[site.name] = value
+        return out
+
+    def unconstrain(self, values: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
+        """Flat θ ``(..., N)`` of constrained values, and the log-volume of the transform there ``(...)``."""
+        parts, log_volume = [], jnp.zeros((), self.dtype)
+        for site in self.sites:
+            value = jnp.asarray(values[site.name], self.dtype)
+            u = site.transform.inv(value)
+            lead = u.shape[: u.ndim - len(site.unconstrained_shape)]
+            jacobian = site.transform.log_abs_det_jacobian(u, value)
+            log_volume = log_volume + jnp.sum(jacobian.reshape((*lead, -1)), -1)
+            parts.append(u.reshape((*lead, -1)))
+        return jnp.concatenate(parts, -1), log_volume
+
+    def project_prior(
+        self, rows: Sequence[Any], shared: Sequence[Any], priors: Mapping[str, Any] | None = None
+    ) -> list[Block]:
+        """The prior as independent Gaussian blocks in unconstrained space.
+
+        Args:
+            rows: One row's arrays, leading axis 1 (a prior must not depend on them).
+            shared: The shared arrays.
+            priors: Distributions to put in the place of the model's own priors.
+        """
+        priors = priors or {}
+        self._check_priors(priors)
+        logs = _prior_logs(self.model, self.layout, self.sites, priors)
+        inputs = [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+        theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
+        traced = trace(logs, theta, *inputs)
+        bound = self.layout.rebuild(inputs[: len(rows)], inputs[len(rows) :])
+
+        def draw(key: jax.Array) -> jax.Array:
+            with quiet(), handlers.seed(rng_seed=key):
+                found = handlers.trace(Replace(lambda: call(self.model, bound), priors)).get_trace()
+            values = {n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
+            return self.unconstrain(values)[0]
+
+        return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
+
+    def _check_priors(self, priors: Mapping[str, Any]) -> None:
+        names = [s.name for s in self.sites]
+        for name, prior in priors.items():
+            if name not in names:
+                raise ModelError(f"prior names the site {name!r}; the model's latent sites are {names}.")
+            if not isinstance(prior, dist.Distribution):
+                raise TypeError(
+                    f"prior gives site {name!r} a {type(prior).__name__}; it takes a NumPyro distribution, e.g. "
+                    f"prior={{{name!r}: dist.Normal(0, 10)}}."
+                )
+
+
+def _prior_logs(
+    model: Model, layout: Layout, sites: Sequence[LatentSite], priors: Mapping[str, Any]
+) -> Callable[..., list[jax.Array]]:
+    """``θ, *inputs -> [log prior of each site in unconstrained space]``.
+
+    A site with independent scalar elements gives one number an element, any other site one number.
+    """
+    rows = sum(k == "row" for k in layout.kinds)
+
+    def logs(theta: jax.Array, *inputs: Any) -> list[jax.Array]:
+        bound = layout.rebuild(inputs[:rows], inputs[rows:])
+        latents = visit(model, bound, substitution(sites, theta), priors).latents
+        out = []
+        for site in sites:
+            fn, value = latents[site.name]["fn"], latents[site.name]["value"]
+            if isinstance(scalar_base(fn), dist.ImproperUniform):
+                raise ModelError(
+                    f"Site {site.name!r} has an improper prior, from which no online update can start. Give it a "
+                    f"proper one in the model, or start from one: prior={{{site.name!r}: dist.Normal(0, 10)}} (or a "
+                    "posterior)."
+                )
+            u = theta[site.where].reshape(site.unconstrained_shape)
+            each, transform = elements(fn, value), biject_to(fn.support)
+            jacobian = transform.log_abs_det_jacobian(u, value)
+            if _scalar_elements(fn, site):
+                inner = biject_to(scalar_base(fn).support)
+                out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
+            else:
+                out.append((jnp.sum(each.log_prob) + jnp.sum(jacobian))[None])
+        return out
+
+    return logs
+
+
+def _scalar_elements(fn: Any, site: LatentSite) -> bool:
+    support = scalar_base(fn).support
+    transform = biject_to(support)
+    return (
+        site.unconstrained_shape == site.shape
+        and support.event_dim == 0
+        and transform.domain.event_dim == 0
+        and transform.codomain.event_dim == 0
+    )
+
+
+def _components(traced: Trace, sites: Sequence[LatentSite]) -> list[Component]:
+    """Sites whose priors hang together, and whether a component's elements are independent scalars."""
+    together = list(range(len(sites)))
+
+    def root(i: int) -> int:
+        while together[i] != i:
+            i = together[i]
+        return i
+
+    for i, output in enumerate(traced.outputs):
+        touched = depends_on(traced, output)
+        for j, other in enumerate(sites):
+            if touched[other.where].any():
+                together[root(j)] = root(i)
+    components: dict[int, list[int]] = {}
+    for i in range(len(sites)):
+        components.setdefault(root(i), []).append(i)
+    out = []
+    for members in components.values():
+        where = np.concatenate([np.arange(sites[i].where.start, sites[i].where.stop) for i in members])
+        scalar = len(members) == 1 and traced.outputs[members[0]].aval.shape == (sites[members[0]].size,)
+        out.append(Component(tuple(sites[i].name for i in members), tuple(members), where, scalar))
+    return out

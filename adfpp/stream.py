@@ -1,0 +1,111 @@
+"""A run over a stream: its chunks, its log, its progress bar and its interruption."""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from adfpp.kernel import RowInfo, Status
+
+
+class ADFTotals(NamedTuple):
+    """The info of a run reduced to totals.
+
+    Attributes:
+        log_z: Sum of the log predictive densities: the log evidence of the rows absorbed.
+        counts: Rows by ``Status`` code, ``(len(Status),)``.
+        error: The largest estimated error.
+    """
+
+    log_z: np.ndarray
+    counts: np.ndarray
+    error: np.ndarray
+
+
+class RowsRefused(UserWarning):
+    """Some rows of a run were refused or absorbed inaccurately."""
+
+
+class Log:
+    """What a run keeps of its rows' info: all of it, some of it, or totals."""
+
+    def __init__(self, keep: str | int, total: int, order: np.ndarray | None) -> None:
+        self.keep, self.total, self.order, self.seen = keep, total, order, 0
+        self.parts: list[RowInfo] = []
+        self.log_z, self.error = 0.0, 0.0
+        self.counts = np.zeros(len(Status), int)
+
+    def add(self, now: RowInfo, start: int) -> None:
+        """Takes in a chunk's info, whose first row is the ``start``-th."""
+        self.seen = start + len(now.status)
+        self.log_z += float(np.sum(now.log_z, dtype=float))
+        self.error = max(self.error, float(np.max(now.error)))
+        self.counts += np.bincount(now.status, minlength=len(Status))
+        if self.keep == "all":
+            self.parts.append(now)
+        elif isinstance(self.keep, int):
+            self.parts.append(RowInfo(*(a[-start % self.keep :: self.keep] for a in now)))
+
+    def info(self, seen: int) -> Any:
+        """What the user gets, in the order of the data where all rows were seen."""
+        if self.keep == "totals":
+            return ADFTotals(np.asarray(self.log_z), self.counts, np.asarray(self.error))
+        if not self.parts:
+            return RowInfo(np.zeros(0), np.zeros(0, np.int32), np.zeros(0))
+        joined = RowInfo(*(np.concatenate(p) for p in zip(*self.parts, strict=True)))
+        if self.keep == "all" and self.order is not None and seen == self.total:
+            back = np.argsort(self.order)
+            joined = RowInfo(*(a[back] for a in joined))
+        return joined
+
+    def warn(self) -> None:
+        """One warning a run, with counts and advice."""
+        bad = [(s, int(self.counts[s])) for s in Status if s != Status.OK and self.counts[s]]
+        if bad:
+            told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
+            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsRefused, stacklevel=3)
+
+
+class Interrupted(Exception):
+    """Ctrl-C inside a run."""
+
+
+@contextlib.contextmanager
+def interruptible(reached: int, total: int) -> Iterator[None]:
+    """Turns Ctrl-C inside into a warning and ``Interrupted``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warnings.warn(f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4)
+        raise Interrupted from None
+
+
+@contextlib.contextmanager
+def progress(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
+    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing."""
+    if not show:
+        yield lambda rows, log: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="row", unit_scale=True) as bar:
+
+        def move(rows: int, log: Log) -> None:
+            refused = int(log.counts[Status.NOT_FINITE :].sum())
+            note = f"log score {log.log_z / max(1, log.seen - refused):.3f}"
+            bar.set_postfix_str(note + (f", {refused} refused" if refused else ""), refresh=False)
+            bar.update(rows)
+
+        yield move
+
+
+_CHUNK_BYTES = 1 << 26
+
+
+def suitable_chunk(rows: Sequence[Any], total: int) -> int:
+    """Rows a chunk: a power of two that fits the memory set aside and reaches no further than the stream."""
+    row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
+    largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))
+    return min(1 << (largest.bit_length() - 1), 1 << (total - 1).bit_length())

@@ -1,0 +1,59 @@
+"""What the quadrature rules share: Kronrod nodes, error estimates, and a word to the compiler."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial.legendre import legder, leggauss, legroots, legval, legvander
+
+# roundings inside a likelihood, whose normalising constants may be larger than what is left of them
+LOST = 160.0
+
+
+@cache
+def kronrod(n: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """The Kronrod rule of 2n + 1 points on [-1, 1]: its nodes, and rows of weights.
+
+    The rows: the Kronrod rule, the n-point Gauss rule inside it, and the values at -1 and at 1 of the polynomial
+    through all nodes. The Kronrod nodes beside the Gauss ones are the zeros of the Stieltjes polynomial E of degree
+    n + 1 with ∫ P_n E P_j = 0 for j ≤ n; the weights follow from the moments of Legendre polynomials.
+    """
+    gauss_x, gauss_w = leggauss(n)
+    fine_x, fine_w = leggauss(4 * n)
+    polynomials = legvander(fine_x, n + 1)
+    weight = fine_w * polynomials[:, n]
+    js = np.arange((n + 1) % 2, n + 1, 2)
+    rows = (polynomials[:, js] * weight[:, None]).T @ polynomials[:, js]
+    right = -(polynomials[:, js] * weight[:, None]).T @ polynomials[:, n + 1]
+    stieltjes = np.zeros(n + 2)
+    stieltjes[n + 1] = 1.0
+    stieltjes[js] = np.linalg.lstsq(rows, right, rcond=None)[0]
+    extra_x = np.sort(legroots(stieltjes).real)
+    for _ in range(3):
+        extra_x = extra_x - legval(extra_x, stieltjes) / legval(extra_x, legder(stieltjes))
+    x = np.sort(np.concatenate([gauss_x, extra_x]))
+    x = 0.5 * (x - x[::-1])
+    # polynomial coefficients from values at the nodes
+    inverse = np.linalg.inv(legvander(x, len(x) - 1))
+    inner = np.zeros(len(x))
+    inner[1::2] = gauss_w
+    signs = (-1.0) ** np.arange(len(x))
+    return x, np.stack([2.0 * inverse[0], inner, signs @ inverse, np.ones(len(x)) @ inverse])
+
+
+def tail_error(middle: jax.Array, last: jax.Array) -> jax.Array:
+    """What the coefficients beyond a rule amount to, from the largest around its middle and 8 degrees on, at its end.
+
+    They are continued from one rule's length to twice that, where aliasing begins, as a geometric series and summed.
+    The coefficients of a smooth factor fall so or nearly so; those of a kink fall like a power, which makes their
+    ratio, and with it this estimate, large.
+    """
+    ratio = jnp.minimum(last / jnp.maximum(middle, float(jnp.finfo(last.dtype).tiny)), 1.0)
+    per_degree = jnp.sqrt(jnp.sqrt(jnp.sqrt(ratio)))
+    return last * ratio * ratio / jnp.maximum(1.0 - per_degree, 1e-3)
+
+
+def once(a: jax.Array) -> jax.Array:
+    """Keeps the compiler from evaluating an array anew for each of its uses."""
+    return jax.lax.optimization_barrier(a)

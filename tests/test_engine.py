@@ -1,0 +1,122 @@
+"""The engine on every model of models/, and against NUTS."""
+
+import importlib
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpyro.diagnostics import effective_sample_size
+from numpyro.infer import MCMC, NUTS
+
+import adfpp
+import models
+
+# (factors of a row, size of each field, rule)
+PLANS = {
+    "linear": (1, 1, "ClosedForm"),
+    "logistic": (1, 1, "Quadrature"),
+    "probit": (1, 1, "ClosedForm"),
+    "rosenblatt": (1, 1, "ClosedForm"),
+    "threshold": (1, 1, "ClosedForm"),
+    "poisson": (1, 1, "Quadrature"),
+    "negative_binomial": (1, 2, "Quadrature"),
+    "student_t": (1, 1, "Quadrature"),
+    "softmax": (1, 3, "Quadrature"),
+    "heteroscedastic": (1, 2, "Quadrature"),
+    "hierarchy": (1, 3, "Quadrature"),
+}
+ROWS = 256
+
+
+def simulated(name: str, seed: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A model, its data and the truth behind it."""
+    module = importlib.import_module(f"models.{name}")
+    data, truth = module.simulate(jax.random.key(seed), ROWS)
+    return module.model, data, truth
+
+
+def test_every_model_has_a_plan_here() -> None:
+    """A new model must be added above."""
+    assert set(PLANS) == set(models.NAMES)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_model_is_learned_online(name: str) -> None:
+    """One pass: no row refused, the plan as expected, and the truth within four posterior sds, site by site."""
+    model, data, truth = simulated(name, 1)
+    adf = adfpp.ADF(model)
+    plan = adf.explain(**data)
+    assert [(f.count, f.field_size, f.rule) for f in plan.factors] == [PLANS[name]]
+    result = adf.run(jax.random.key(0), **data, progress_bar=False)
+    assert (result.info.status < adfpp.Status.NOT_FINITE).all()
+    post = adf.get_posterior(result.state)
+    mean, sd = post.mean(), post.sd()
+    for site, value in truth.items():
+        if name == "softmax":  # only differences between classes are learned beyond the prior
+            continue
+        if name == "rosenblatt":  # labels of a noise-free teacher say nothing of its length
+            cosine = np.sum(mean[site] * value) / np.linalg.norm(mean[site]) / np.linalg.norm(value)
+            assert cosine > 0.95
+            continue
+        far = np.abs(np.asarray(mean[site]) - value) / np.asarray(sd[site])
+        assert np.max(far) < 4.0, (site, far)
+    later, before = result.info.log_z[-64:].mean(), result.info.log_z[:32].mean()
+    assert later > before  # it predicts better than it began
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("logistic", 0.3), ("poisson", 0.2), ("negative_binomial", 0.35)])
+def test_one_pass_is_near_nuts(name: str, tolerance: float) -> None:
+    """One pass over rows in random order: means within a fraction of a posterior sd of NUTS, beyond its own error."""
+    model, data, _ = simulated(name, 2)
+    adf = adfpp.ADF(model)
+    post = adf.get_posterior(adf.run(jax.random.key(0), **data, progress_bar=False).state)
+    nuts = MCMC(NUTS(model), num_warmup=400, num_samples=1500, progress_bar=False)
+    nuts.run(jax.random.key(3), **data)
+    for site, draws in nuts.get_samples(group_by_chain=True).items():
+        draws = np.asarray(draws, float)
+        sd = draws.std((0, 1))
+        noise = 1.0 / np.sqrt(effective_sample_size(draws))  # of the reference's mean, in sds
+        error = np.abs(np.asarray(post.mean()[site]) - draws.mean((0, 1))) / sd
+        assert np.all(error < tolerance + 4 * noise), (site, error, noise)
+        assert np.all(np.abs(np.asarray(post.sd()[site]) / sd - 1) < 0.2), site
+
+
+LAWS = {
+    family: adfpp.ADF(importlib.import_module("models.logistic").model, family=family)
+    for family in ("full", "diagonal")
+}
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 30.0))
+@settings(max_examples=20, deadline=None)
+def test_log_concave_rows_never_widen_the_belief(seed: int, size: float) -> None:
+    """Each logistic row, however surprising, shrinks the variance in every direction."""
+    rng = np.random.default_rng(seed)
+    x, y = size * rng.normal(size=(4, 3)), rng.integers(0, 2, 4)
+    for adf in LAWS.values():
+        state = adf.init(jax.random.key(0), x, y=y)
+        for i in range(4):
+            new, info = adf.update(state, x[i : i + 1], y=y[i : i + 1])
+            assert int(info.status[0]) < adfpp.Status.NOT_FINITE
+            before, after = (np.asarray(s.belief.scale) for s in (state, new))
+            if after.ndim == 2:
+                assert np.linalg.eigvalsh(before @ before.T - after @ after.T).min() > -1e-9
+            else:
+                assert (after <= before * (1 + 1e-12)).all()
+            state = new
+
+
+def test_models_run_without_data() -> None:
+    """``Predictive`` with the posterior as guide draws new rows of every shape."""
+    model, data, _ = simulated("hierarchy", 4)
+    adf = adfpp.ADF(model)
+    post = adf.get_posterior(adf.run(jax.random.key(0), **data, progress_bar=False).state)
+    blank = {k: v for k, v in data.items() if k != "y"}
+    drawn = numpyro.infer.Predictive(model, guide=post.guide(), num_samples=200)(jax.random.key(5), **blank)
+    assert drawn["y"].shape == (200, ROWS)
+    spread = np.asarray(drawn["y"]).std(0).mean()
+    assert 0.5 < spread / np.std(data["y"]) < 1.5
