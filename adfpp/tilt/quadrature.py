@@ -41,13 +41,15 @@ class Quadrature:
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
         report_tensor: The same for fields of two and three numbers.
         nodes: Gauss-Hermite nodes of the first tier.
+        tensor_nodes: Gauss nodes of a panel in three dimensions.
         max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
     """
 
     tol: float = 1e-7
     report: float = 1e-6
-    report_tensor: float = 1e-3
+    report_tensor: float = 2e-2
     nodes: int = 20
+    tensor_nodes: int = 3
     max_panels: int = 100
 
     def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
@@ -67,7 +69,7 @@ class Quadrature:
         if mean.shape[0] == 1:
             known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
             return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
-        return few_dimensions(log_factor, mean, scale, tol)
+        return few_dimensions(log_factor, mean, scale, tol, self.tensor_nodes)
 
 
 # ---------------------------------------------------------------------------------------------- one dimension

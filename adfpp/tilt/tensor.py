@@ -66,8 +66,16 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     )
 
 
-def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol: float) -> Tilted:
-    """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers."""
+def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol: float, nodes: int) -> Tilted:
+    """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
+
+    Args:
+        log_factor: ``(k,) -> ()``.
+        mean: ``(k,)``.
+        scale: ``(k, k)``.
+        tol: The estimated error that is enough.
+        nodes: Gauss nodes of a panel of three dimensions; the Kronrod rule around them has twice as many and one.
+    """
     size, dtype = mean.shape[0], mean.dtype
     tensor: _Tensor[jax.Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
 
@@ -107,7 +115,7 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
             best, better, count = carry
             return (best.error >= tol) & better & (count < 4)
 
-        start: Any = (_graded(in_cavity, log_tilt, size, dtype), jnp.asarray(True), 0)
+        start: Any = (_graded(in_cavity, log_tilt, size, dtype, nodes), jnp.asarray(True), 0)
         return jax.lax.while_loop(unfinished, again, start)[0]
 
     first = fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
@@ -117,7 +125,9 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
 _LADDER = 1.7 ** np.arange(-2, 22)
 
 
-def _graded(in_cavity: LogFactor, log_tilt: Callable[[jax.Array], jax.Array], size: int, dtype: jnp.dtype) -> Tilted:
+def _graded(
+    in_cavity: LogFactor, log_tilt: Callable[[jax.Array], jax.Array], size: int, dtype: jnp.dtype, nodes: int
+) -> Tilted:
     """Tensor Kronrod panels along the principal axes of the peak, graded away from it to the end of the cavity."""
     mode, root = peak_fit(in_cavity, size, dtype)
     widths = jnp.sqrt(jnp.sum(root * root, 0))
@@ -138,7 +148,7 @@ def _graded(in_cavity: LogFactor, log_tilt: Callable[[jax.Array], jax.Array], si
     near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)
     ends = jnp.full_like(widths, end)
     edges = jnp.stack([-ends, -far[1], -near[1], 0.0 * ends, near[0], far[0], ends], -1)  # (size, 7)
-    x, weights = kronrod(10 if size == 2 else 3)
+    x, weights = kronrod(10 if size == 2 else nodes)
     half, middle = 0.5 * (edges[:, 1:] - edges[:, :-1]), 0.5 * (edges[:, 1:] + edges[:, :-1])
     t = (middle[..., None] + half[..., None] * jnp.asarray(x, dtype)).reshape(size, -1)  # (size, n)
     fine, coarse = ((half[..., None] * jnp.asarray(w, dtype)).reshape(size, -1) for w in weights[:2])
