@@ -8,7 +8,7 @@ from adfpp.kernel import Status
 from adfpp.model import ModelError
 from adfpp.posterior import Posterior
 from adfpp.prior import PriorError
-from adfpp.stream import ADFTotals, RowsRefused
+from adfpp.stream import ADFTotals, RowsMarked
 from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ __all__ = [
     "Quadrature",
     "RandomWalk",
     "RowRefused",
-    "RowsRefused",
+    "RowsMarked",
     "Spherical",
     "Static",
     "Status",

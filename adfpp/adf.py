@@ -34,7 +34,7 @@ class ADFState(NamedTuple):
         rows: ``()`` rows absorbed so far.
         clock: ``()`` time since the belief was last moved (always 0 without dynamics).
         setup: What the dynamics keeps.
-        rng_key: Key for moment rules that draw.
+        rng_key: Kept for moment rules that draw; none does so yet (Monte Carlo uses fixed points).
     """
 
     belief: Belief
@@ -291,7 +291,7 @@ class ADF:
             plan = _Plan(program, jax.jit(partial(_fold, self.family, self.dynamics, program)))
             self._plans[_plan_key(program.layout, leaves)] = plan
             self._checks[id(program)] = RowCheck(program)
-            self._latest = program
+            self._latest = self._latest or program
         kinds = plan.program.layout.kinds
 
         def at(kind: str) -> list[int]:
@@ -326,7 +326,8 @@ class ADF:
     def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
         """Folds some rows in, in order.
 
-        It does not wait for the result (unless ``strict``), and can be used inside ``jax.jit``, ``vmap`` and ``scan``.
+        It can be used inside ``jax.jit``, ``vmap`` and ``scan``. It waits for the result only if ``strict``, and
+        in the first few calls with a length that is not a power of two, whose info comes back as NumPy arrays.
 
         Args:
             state: The state before.
@@ -345,7 +346,8 @@ class ADF:
             plan, rows, shared = self._planned(args, kwargs)
         finally:
             self._folding = False
-        if self._checks:
+        self._refuse_foreign(state, plan.program)
+        if self._checks and not isinstance(state.belief.mean, Tracer):
             self._check(plan.program, rows, shared)
         count = rows[0].shape[0]
         state, info = self._fold(plan, state, rows, shared, gaps, count)
@@ -353,11 +355,32 @@ class ADF:
             _raise_first(info.status, ADFResult(state, info))
         return state, info
 
+    def _refuse_foreign(self, state: ADFState, program: Program) -> None:
+        """A state goes on only in the unconstrained space that it was begun in."""
+        if state.belief.mean.shape[-1] != program.size:
+            raise ModelError(
+                f"The state holds {state.belief.mean.shape[-1]} numbers, the model here {program.size}: it "
+                "belongs to another."
+            )
+        begun = self._latest
+        if begun is program or begun is None:
+            return
+        same = len(begun.sites) == len(program.sites)
+        if not same or not all(
+            a.name == b.name and same_space(a, b) for a, b in zip(begun.sites, program.sites, strict=True)
+        ):
+            raise ModelError(
+                "The latent sites or their supports are not what they were at init: an argument changed their names, "
+                "shapes or bounds. Begin again with init, or use another ADF object."
+            )
+
     def _without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """The model's keyword arguments, and the time gaps."""
         if "dt" not in kwargs:
             return dict(kwargs), None
         gaps = kwargs["dt"]
+        if isinstance(self.dynamics, Static) and not self._takes_dt:
+            raise ValueError("dt has no effect without dynamics: pass dynamics=adfpp.RandomWalk(...), say, to ADF.")
         if not self._takes_dt:
             kwargs = {k: v for k, v in kwargs.items() if k != "dt"}
         return dict(kwargs), gaps
@@ -369,7 +392,7 @@ class ADF:
         if gaps is not None:
             gaps = _checked_gaps(gaps, count, state.clock.dtype)
         length = 1 << (count - 1).bit_length()
-        if length == count or any(isinstance(a, Tracer) for a in rows):
+        if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
             return plan.fold(state, rows, shared, gaps, count)
         rows = [_padded(a, length) for a in rows]
         state, info = plan.fold(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
@@ -394,7 +417,7 @@ class ADF:
     ) -> ADFResult:
         """Folds a whole stream, chunk by chunk, with a progress bar.
 
-        Interrupted (Ctrl-C), it warns and gives back what was reached; ``state.rows`` says how far that is.
+        Interrupted (Ctrl-C), it warns how far it came and gives back what was reached.
 
         Args:
             rng_key: Key, for ``init`` and for shuffling.
@@ -424,6 +447,7 @@ class ADF:
         elif prior is not None:
             raise ValueError("Give either state (to go on) or prior (to begin), not both.")
         plan, rows, shared = self._planned(args, kwargs)
+        self._refuse_foreign(state, plan.program)
         self._check(plan.program, rows, shared)
         total = rows[0].shape[0]
         if gaps is not None:
@@ -452,8 +476,9 @@ class ADF:
         log.warn()
         return result
 
-    def get_posterior(self, state: ADFState) -> Posterior:
-        """The posterior that a state holds."""
+    def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
+        """The posterior that a state (or a result) holds."""
+        state = state.state if isinstance(state, ADFResult) else state
         program = self._latest
         if program is None:
             raise ModelError("The model has not been read yet: call init or explain with data first.")

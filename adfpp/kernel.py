@@ -222,7 +222,7 @@ def fold_rows(
         groups: A row's factors.
         belief: Before the rows.
         moving: Its time side.
-        rows: Row arrays with a common leading axis n, a power of two.
+        rows: Row arrays with a common leading axis n.
         shared: Shared arrays.
         gaps: ``(n,)`` time since the row before, or None for 1.
         count: ``()`` how many of the n rows are there; the rest is padding and costs nothing.
@@ -234,7 +234,9 @@ def fold_rows(
     static = isinstance(dynamics, Static)
     per_row = slots_per_row(groups)
     block = min(length, family.rows_per_window(size, per_row)) if static else 1
-    empty = RowInfo(jnp.zeros(length, dtype), jnp.zeros(length, jnp.int32), jnp.zeros(length, dtype))
+    whole = -(-length // block) * block  # inside somebody's jit a batch may have any length
+    rows = [jnp.pad(a, [(0, whole - length), *[(0, 0)] * (a.ndim - 1)]) for a in rows]
+    empty = RowInfo(jnp.zeros(whole, dtype), jnp.zeros(whole, jnp.int32), jnp.zeros(whole, dtype))
     width = family.width(size) if block == 1 and static else size
     belief = family.pad(belief, width)
 
@@ -294,7 +296,7 @@ def fold_rows(
         belief, moving, info = one(jnp.zeros((), int), (belief, moving, empty))
     else:
         belief, moving, info = jax.lax.fori_loop(0, blocks, one, (belief, moving, empty))
-    return family.trim(belief, size), moving, info
+    return family.trim(belief, size), moving, RowInfo(*(a[:length] for a in info))
 
 
 def _put(info: RowInfo, now: RowInfo, t: Any) -> RowInfo:

@@ -46,7 +46,7 @@ class Posterior:
             return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
         return dist.MultivariateNormal(mean, scale_tril=_triangular(scale))
 
-    def sample(self, rng_key: jax.Array, sample_shape: tuple[int, ...] = ()) -> dict[str, jax.Array]:
+    def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, jax.Array]:
         """Independent draws.
 
         Args:
@@ -57,6 +57,7 @@ class Posterior:
             ``{site: (*sample_shape, *site_shape)}`` in the sites' own (constrained) spaces, as NumPyro's ``Predictive``
             takes them.
         """
+        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         count = int(np.prod(sample_shape))
         mean, scale = self.belief
         size = mean.shape[0]
@@ -194,7 +195,10 @@ def _is_elementwise(site: LatentSite) -> bool:
 
 
 def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and sd of an elementwise transform of independent Gaussians, by Gauss-Hermite of 64 nodes."""
+    """Mean and sd of an elementwise transform of independent Gaussians: exact for exp, else by 64 Hermite nodes."""
+    if isinstance(stripped(transform), dist.transforms.ExpTransform):
+        middle = jnp.exp(mean + 0.5 * sd * sd)
+        return middle, middle * jnp.sqrt(jnp.expm1(sd * sd))
     x, w = hermegauss(64)
     nodes, weights = jnp.asarray(x, mean.dtype), jnp.asarray(w / w.sum(), mean.dtype)
     values = jax.vmap(lambda z: transform(mean + z * sd))(nodes)

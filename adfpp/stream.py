@@ -24,7 +24,7 @@ class ADFTotals(NamedTuple):
     error: np.ndarray
 
 
-class RowsRefused(UserWarning):
+class RowsMarked(UserWarning):
     """Some rows of a run were refused or absorbed inaccurately."""
 
 
@@ -65,7 +65,7 @@ class Log:
         bad = [(s, int(self.counts[s])) for s in Status if s != Status.OK and self.counts[s]]
         if bad:
             told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
-            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsRefused, stacklevel=3)
+            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsMarked, stacklevel=3)
 
 
 class Interrupted(Exception):

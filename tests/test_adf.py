@@ -194,7 +194,7 @@ def test_shuffled_run_is_the_same_rows_in_another_order(learner: Any) -> None:
     )
     bad = y.copy()
     bad[17] = 3
-    with pytest.warns(adfpp.RowsRefused, match="1 OUT_OF_SUPPORT"):
+    with pytest.warns(adfpp.RowsMarked, match="1 OUT_OF_SUPPORT"):
         told = adf.run(jax.random.key(5), x, y=bad, shuffle=True, progress_bar=False, chunk_size=32)
     assert np.flatnonzero(told.info.status).tolist() == [17]
     ordered = adf.run(jax.random.key(5), x[order], y=y[order], progress_bar=False)
@@ -294,7 +294,7 @@ def test_run_warns_once_and_strict_raises(learner: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         adf.run(jax.random.key(0), x, y=y, progress_bar=False, chunk_size=16)
-    told = [str(w.message) for w in caught if w.category is adfpp.RowsRefused]
+    told = [str(w.message) for w in caught if w.category is adfpp.RowsMarked]
     assert len(told) == 1 and "3 of 200" in told[0] and "2 NOT_FINITE" in told[0] and "mask" in told[0]
     with pytest.raises(adfpp.RowRefused, match="row 50: NOT_FINITE") as refused:
         adf.run(jax.random.key(0), x, y=y, progress_bar=False, chunk_size=16, strict=True)
@@ -457,3 +457,73 @@ def test_large_field_goes_to_monte_carlo() -> None:
     assert equal(state, again)
     assert not (np.asarray(info.status) >= Status.NOT_FINITE).any()
     assert np.mean(info.log_z[-16:]) > np.mean(info.log_z[:16])
+
+
+# --------------------------------------------------------------------------------- as others use it
+
+
+def test_any_length_inside_jit() -> None:
+    """A traced batch whose length no block divides is folded as an eager one is; so is one with a traced state only."""
+    rng = np.random.default_rng(12)
+    x, y = rng.normal(size=(100, 120)), rng.integers(0, 2, 100)
+    adf = ADF(logistic)
+    start = adf.init(jax.random.key(0), x, y=y)
+    eager, info = adf.update(start, x, y=y)
+    for function, arguments in (
+        (lambda s, a, b: adf.update(s, a, y=b), (start, x, y)),
+        (lambda s: adf.update(s, x, y=y), (start,)),
+    ):
+        traced, traced_info = jax.jit(function)(*arguments)
+        np.testing.assert_allclose(traced.belief.mean, eager.belief.mean, atol=1e-12)
+        np.testing.assert_allclose(traced_info.log_z, info.log_z, atol=1e-12)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_rows_of_zeros_are_rows(x64: bool) -> None:
+    """A row that says nothing about θ is absorbed: its evidence counts, the belief stays."""
+
+    def model(x: Any, offset: Any, y: Any = None) -> None:
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Poisson(jnp.exp(x @ w + offset)), obs=y)
+
+    with jax.enable_x64(x64):
+        x, offset, y = np.zeros((4, 2)), np.full(4, 0.5), np.array([0, 1, 2, 3])
+        x[3] = 1.0
+        adf = ADF(model)
+        start = adf.init(jax.random.key(0), x, offset, y=y)
+        state, info = adf.update(start, x[:3], offset[:3], y=y[:3])
+        assert np.asarray(info.status).tolist() == [0, 0, 0]
+        expected = y[:3] * 0.5 - np.exp(0.5) - np.log([1, 1, 2])
+        np.testing.assert_allclose(np.asarray(info.log_z), expected, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(state.belief.scale), np.eye(2), rtol=1e-6, atol=1e-7)
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    """Neither another number of columns nor another support may go on with a state; explaining one is harmless."""
+    x, y = labels(13, 16)
+    adf = ADF(logistic)
+    state, _ = adf.update(adf.init(jax.random.key(0), x, y=y), x, y=y)
+    adf.explain(x[:, :2], y=y)
+    assert adf.get_posterior(state).mean()["w"].shape == (3,)
+    for call in (adf.update, lambda s, *a, **k: adf.run(jax.random.key(0), *a, state=s, progress_bar=False, **k)):
+        with pytest.raises(adfpp.ModelError, match="belongs to another"):
+            call(state, x[:, :2], y=y)
+
+    def bounded(x: Any, upper: float, y: Any = None) -> None:
+        p = numpyro.sample("p", dist.Uniform(0, upper))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(p * x, 1.0), obs=y)
+
+    other = ADF(bounded)
+    begun = other.init(jax.random.key(0), x[:, 0], 1.0, y=x[:, 1])
+    with pytest.raises(adfpp.ModelError, match="bounds"):
+        other.update(begun, x[:, 0], 10.0, y=x[:, 1])
+    np.testing.assert_allclose(other.get_posterior(begun).mean()["p"], 0.5, atol=1e-6)
+
+
+def test_gaps_without_dynamics_are_refused(learner: Any) -> None:
+    """``dt`` would be ignored."""
+    adf, start, x, y = learner
+    with pytest.raises(ValueError, match="dynamics"):
+        adf.update(start, x, y=y, dt=np.ones(len(y)))

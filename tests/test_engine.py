@@ -43,7 +43,7 @@ def simulated(name: str, seed: int) -> tuple[Any, dict[str, Any], dict[str, Any]
 def learned(adf: adfpp.ADF, data: dict[str, Any]) -> adfpp.ADFResult:
     """One pass; the first rows of a hierarchy may be marked as inaccurate, which is not what is tested here."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", adfpp.RowsRefused)
+        warnings.simplefilter("ignore", adfpp.RowsMarked)
         return adf.run(jax.random.key(0), **data, progress_bar=False)
 
 

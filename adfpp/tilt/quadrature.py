@@ -1,15 +1,14 @@
 """Adaptive quadrature for tilted moments of small fields.
 
-One dimension, in two tiers:
+One dimension, in three tiers:
 
-1. Gauss-Hermite on the cavity. The Hermite coefficients of the factor come for free from the same nodes; where they
-   have died out at the end of the rule, the moments are exact to about the square of the last ones, and we are done.
-2. Where they have not (a cavity wider than the factor, a surprising row, heavy tails, a kink): find the peak of the
-   tilt by a graded grid that is refined around its best point, find on each side where the tilt has dropped out of
-   sight, and integrate between by adaptive Gauss-Kronrod panels split at the peak. No derivatives are taken, so a
-   factor may have kinks, steps and zeros.
+1. Gauss-Hermite on the cavity. The Hermite coefficients of the factor come for free from the same nodes; continued
+   beyond the rule they say how good the moments are.
+2. Kronrod panels of fixed width across the cavity (not for factors with a landmark that may be a narrow peak).
+3. The peak of the tilt is found by a graded grid, refined around its best point, and the range in which the tilt is
+   visible is integrated by globally adaptive Gauss-Kronrod panels whose first edges are the peak and the landmarks.
 
-Two and three dimensions are in ``tensor``.
+No derivatives are taken, so a factor may have kinks, steps and zeros. Two and three dimensions are in ``tensor``.
 """
 
 import math
@@ -104,14 +103,14 @@ def _one_dimension(
     if marks.centres:
         error = error + _hidden(values, centre, sd, marks.at[: marks.centres], factor, top, c[0], nodes)
     easy = (error < tol) & (variance > 0)
-    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + 2.0 * jnp.abs(centre) / sd)
+    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + jnp.where(sd > 0, 2.0 * jnp.abs(centre) / sd, 0.0))
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
     def harder() -> Tilted:
         if marks.centres:  # panels of fixed width may overlook a narrow peak
             return _adaptive(values, centre, sd, marks, rule, tol)
-        second = _composite(values, centre, sd)
-        return jax.lax.cond(second.error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
+        second, error = _composite(values, centre, sd)
+        return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
 
     return jax.lax.cond(easy, lambda: first, harder)
 
@@ -166,8 +165,12 @@ def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: 
 _PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
 
 
-def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
-    """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel."""
+def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> tuple[Tilted, jax.Array]:
+    """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel.
+
+    Returns:
+        The moments, and their error without that of rounding, which more nodes would not mend.
+    """
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
     x, weights = kronrod()
@@ -187,10 +190,15 @@ def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> Tilted:
     mean = first / total
     variance = second / total - mean * mean
     ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
-    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(top)) + 8.0 * (9.0 + jnp.abs(centre) / sd) / jnp.sqrt(variance))
+    rounding = eps * (
+        LOST
+        + 4.0 * jnp.max(jnp.abs(top))
+        + 8.0 * (9.0 + jnp.where(sd > 0, jnp.abs(centre) / sd, 0.0)) / jnp.sqrt(variance)
+    )
     rounding = rounding + eps * 100.0 * mean * mean / variance
-    error = _relative(errors, total, mean, variance) + ends + rounding
-    return Tilted(top + jnp.log(total) - _HALF_LOG_2PI, mean[None], jnp.sqrt(variance)[None, None], error)
+    error = _relative(errors, total, mean, variance) + ends
+    log_z = top + jnp.log(total) - _HALF_LOG_2PI
+    return Tilted(log_z, mean[None], jnp.sqrt(variance)[None, None], error + rounding), error
 
 
 def _adaptive(

@@ -49,6 +49,7 @@ def tail_error(middle: jax.Array, last: jax.Array) -> jax.Array:
     The coefficients of a smooth factor fall so or nearly so; those of a kink fall like a power, which makes their
     ratio, and with it this estimate, large.
     """
+    last = jnp.maximum(last - 8.0 * float(jnp.finfo(last.dtype).eps), 0.0)  # below that there is nothing but rounding
     ratio = jnp.minimum(last / jnp.maximum(middle, float(jnp.finfo(last.dtype).tiny)), 1.0)
     per_degree = jnp.sqrt(jnp.sqrt(jnp.sqrt(ratio)))
     return last * ratio * ratio / jnp.maximum(1.0 - per_degree, 1e-3)

@@ -98,7 +98,6 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
         covariance = covariance - jnp.outer(shift, shift)
         middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
         error = 2.0 * tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
-        error = error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(top))
         lower = small_cholesky(root @ covariance @ root.T)
         error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
         log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
@@ -119,7 +118,9 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
         return jax.lax.while_loop(unfinished, again, start)[0]
 
     first = fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
-    return jax.lax.cond(first.error < tol, lambda: first, harder)
+    found = jax.lax.cond(first.error < tol, lambda: first, harder)
+    # rounding is told, but does not call for more nodes
+    return found._replace(error=found.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(found.log_z)))
 
 
 _LADDER = 1.7 ** np.arange(-2, 22)
