@@ -86,7 +86,14 @@ def test_every_model_is_learned_online(name: str) -> None:
     assert result.info.log_z[-64:].mean() > np.mean(blind)
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("logistic", 0.8), ("poisson", 0.2), ("negative_binomial", 0.35)])
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [
+        ("logistic", 0.8),
+        pytest.param("poisson", 0.2, marks=pytest.mark.slow),
+        pytest.param("negative_binomial", 0.35, marks=pytest.mark.slow),
+    ],
+)
 def test_one_pass_is_near_nuts(name: str, tolerance: float) -> None:
     """One pass over 256 rows in random order: means within a fraction of a posterior sd of NUTS, beyond its own error.
 

@@ -135,6 +135,7 @@ def test_draws_follow_the_belief(family: str) -> None:
 # ------------------------------------------------------------------------------------- moments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_moments_against_monte_carlo(family: str) -> None:
     """Means and sds of every kind of site, to 5 standard errors."""
@@ -351,6 +352,7 @@ def test_guide_in_the_elbo() -> None:
         np.testing.assert_allclose(np.asarray(loss), -evidence, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_guide_of_every_family_runs_in_the_elbo(family: str) -> None:
     """Any kind of site, any family: finite, and below no bound but its own."""

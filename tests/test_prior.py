@@ -307,6 +307,7 @@ def test_correlation() -> None:
     np.testing.assert_allclose(covariance, 0.25 * 2 * _GAMMA(1, 1.5), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_correlation_matrix() -> None:
     """An LKJ prior of three variables against a large independent sample."""
     prior = dist.LKJCholesky(3, 1.5)

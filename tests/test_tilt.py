@@ -284,6 +284,7 @@ def test_smooth_factors_need_no_landmarks() -> None:
     keeps_its_bounds(answers(AUTO.quadrature, SMOOTH, told=False), 0)
 
 
+@pytest.mark.slow
 def test_a_rule_that_may_not_work_says_so() -> None:
     """With no panels to spend, the hard cells are wrong: every one that misses its bound has to be marked."""
     rule = Quadrature(max_panels=1)
@@ -527,6 +528,7 @@ def test_monte_carlo_on_a_gaussian_factor() -> None:
     assert float(out.error) < 0.1
 
 
+@pytest.mark.slow
 def test_monte_carlo_against_a_grid_and_better_with_more_points() -> None:
     mean, scale = np.array([0.5, -0.2, 0.1, 1.0]), spd_root(9, 4) / 2
     factor, on_grid = softmax_factor(2)
