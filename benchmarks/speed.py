@@ -6,6 +6,7 @@ Every figure is the smallest of several repetitions; what is compared is measure
 """
 
 import argparse
+import ast
 import os
 import subprocess
 import sys
@@ -178,6 +179,17 @@ def dispatch() -> list[Line]:
     return out
 
 
+def dispatch_in_line() -> list[Line]:
+    """The same where JAX runs every program in the calling thread, a setting of the process."""
+    code = (
+        "import jax; jax.config.update('jax_cpu_enable_async_dispatch', False); jax.config.update('jax_enable_x64', True)\n"
+        "from benchmarks.speed import dispatch; print([tuple(line) for line in dispatch()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [Line(*values) for values in ast.literal_eval(done.stdout)]
+    return [line._replace(what=f"{line.what}, without asynchronous dispatch") for line in lines]
+
+
 def importing() -> list[Line]:
     """``import adfpp`` against ``import numpyro``, in fresh processes taken in turn, both compiled to bytecode."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -236,7 +248,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/speed/jax-VERSION.md")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    lines = [*against_hand(options.quick), *large_diagonal(), *dispatch(), *importing(), *first_update()]
+    lines = [
+        *against_hand(options.quick),
+        *large_diagonal(),
+        *dispatch(),
+        *dispatch_in_line(),
+        *importing(),
+        *first_update(),
+    ]
     version = ".".join(jax.__version__.split(".")[:2])
     text = (
         f"# Speed, JAX {version}, float64, two cores\n\nMade by `python -m benchmarks.speed --write`. Ratios within "
