@@ -2,12 +2,15 @@
 
 from adfpp import distributions
 from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
+from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
 from adfpp.families import Belief, Diagonal, Full, Spherical
+from adfpp.importance import Reweighted
 from adfpp.kernel import Status
 from adfpp.model import ModelError
 from adfpp.posterior import Posterior
 from adfpp.prior import PriorError
+from adfpp.selfcheck import Check, check
 from adfpp.stream import ADFTotals, RowsMarked
 from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
 
@@ -20,6 +23,8 @@ __all__ = [
     "ADFState",
     "ADFTotals",
     "Belief",
+    "Check",
+    "Comparison",
     "Diagonal",
     "Discount",
     "Full",
@@ -31,12 +36,15 @@ __all__ = [
     "PriorError",
     "Quadrature",
     "RandomWalk",
+    "Reweighted",
     "RowRefused",
     "RowsMarked",
     "Spherical",
     "Static",
     "Status",
     "Tilted",
+    "check",
+    "compare",
     "distributions",
     "register_tilt",
 ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,17 @@ from adfpp.kernel import Moving, RowInfo, Status, fold_rows
 from adfpp.model import Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
 from adfpp.posterior import Posterior
 from adfpp.prior import Block
-from adfpp.stream import Interrupted, Log, interruptible, progress, suitable_chunk
+from adfpp.stream import (
+    Interrupted,
+    Log,
+    Recorder,
+    RowsMarked,
+    Trajectory,
+    interruptible,
+    progress,
+    stretches,
+    suitable_chunk,
+)
 from adfpp.tilt import Moments, moments_named
 
 ADFInfo = RowInfo
@@ -44,11 +55,91 @@ class ADFState(NamedTuple):
     rng_key: jax.Array
 
 
-class ADFResult(NamedTuple):
-    """What ``run`` gives back: the state reached and what became of the rows."""
+class _StateAndInfo(NamedTuple):
+    """The two fields of a result, which are what JAX sees of it."""
 
     state: ADFState
     info: Any
+
+
+class Run(NamedTuple):
+    """What a result remembers of the run that made it.
+
+    Attributes:
+        adf: Whose run it was.
+        posterior: What it reached.
+        start: What it began from in the place of the model's prior: the state's or the posterior's belief, the prior's
+            distributions by site, or None.
+        trajectory: The belief along the run, if it was kept.
+        rows: Rows folded or refused.
+        order: ``(n,)`` in which the rows were folded, if they were shuffled.
+        rng_key: The key of the run.
+        options: The other options that shape it.
+    """
+
+    adf: "ADF"
+    posterior: Posterior
+    start: Posterior | Mapping[str, Any] | None
+    trajectory: Trajectory | None
+    rows: int
+    order: np.ndarray | None
+    rng_key: jax.Array
+    options: dict[str, Any]
+
+
+class ADFResult(_StateAndInfo):
+    """What ``run`` gives back: the state reached and what became of the rows.
+
+    It unpacks into the two and is a pytree of them. The result that ``run`` itself returned also remembers the run:
+    a copy made by ``jax.tree.map``, ``_replace`` or pickling does not.
+
+    Attributes:
+        state: The state reached.
+        info: What became of the rows.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or a pickle holds the arrays alone: compiled functions cannot travel."""
+        return type(self), tuple(self)
+
+    @property
+    def run(self) -> Run:
+        """What is remembered of the run."""
+        run = vars(self).get("_run")
+        if run is None:
+            raise ValueError(
+                "This result no longer knows its model: it was copied, mapped or read back from a pickle. Use "
+                "adf.get_posterior(result), e.g. adfpp.to_arviz(adf.get_posterior(result), X, y=y)."
+            )
+        return run
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior reached."""
+        return self.run.posterior
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """The belief along the run, if it was made with ``snapshots``."""
+        return self.run.trajectory
+
+    def again(self, *args: Any, snapshots: int | None = None, **kwargs: Any) -> "ADFResult":
+        """The same run once more, without a progress bar or warnings: same key, start, order and chunks.
+
+        Args:
+            *args: The model's arguments, the same data.
+            snapshots: As in ``ADF.run``.
+            **kwargs: The model's keyword arguments.
+        """
+        made = self.run
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RowsMarked)
+            return made.adf.run(made.rng_key, *args, snapshots=snapshots, progress_bar=False, **made.options, **kwargs)
+
+
+def _remembering(result: ADFResult, run: Run) -> ADFResult:
+    vars(result)["_run"] = run
+    return result
 
 
 class RowRefused(ValueError):
@@ -89,7 +180,7 @@ class _Number:
     value: int
 
 
-_RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size".split())
+_RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size snapshots".split())
 _OFTEN = 8  # calls with the same odd length after which its trimming is worth compiling
 
 
@@ -413,6 +504,7 @@ class ADF:
         info: str | int = "all",
         chunk_size: int | None = None,
         strict: bool = False,
+        snapshots: int | None = None,
         **kwargs: Any,
     ) -> ADFResult:
         """Folds a whole stream, chunk by chunk, with a progress bar.
@@ -430,16 +522,20 @@ class ADF:
             info: "all" rows' info, every k-th row's (an integer k), or "totals".
             chunk_size: Rows a chunk; by default a power of two that fits 64 MB.
             strict: Whether to raise ``RowRefused`` at the first chunk with a refused row.
+            snapshots: Keeps the belief after every so many rows, and at the end, in ``result.trajectory``.
             **kwargs: The model's keyword arguments; also ``dt``.
 
         Returns:
             ``ADFResult(state, info)``: info is ``ADFInfo`` of NumPy arrays in the order of the data ("all"), of every
-            k-th row folded, or ``ADFTotals``.
+            k-th row folded, or ``ADFTotals``. The result also has ``posterior`` and ``trajectory``, and runs ``again``.
         """
         if info not in ("all", "totals") and not (isinstance(info, int) and info >= 1):
             raise ValueError(f'info must be "all", "totals" or a whole number of rows; it is {info!r}.')
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1; it is {chunk_size}.")
+        if snapshots is not None and snapshots < 1:
+            raise ValueError(f"snapshots must be a number of rows, at least 1; it is {snapshots}.")
+        options = {"state": state, "prior": prior, "shuffle": shuffle, "chunk_size": chunk_size}
         kwargs, gaps = self._without_dt(kwargs)
         init_key, shuffle_key = jax.random.split(rng_key)
         if state is None:
@@ -455,9 +551,19 @@ class ADF:
         order = np.asarray(jax.random.permutation(shuffle_key, total)) if shuffle else None
         chunk = chunk_size or suitable_chunk(rows, total)
         log = Log(info, total, order)
+        recorder = Recorder(snapshots) if snapshots is not None else None
+        begun = prior
+        if options["state"] is not None or isinstance(prior, Posterior):
+            begun = Posterior(plan.program, self.family, state.belief)
+
+        def reached(state: ADFState, seen: int) -> ADFResult:
+            trajectory = recorder.trajectory(plan.program.size) if recorder is not None else None
+            posterior = Posterior(plan.program, self.family, state.belief)
+            run = Run(self, posterior, begun, trajectory, seen, order, rng_key, options)
+            return _remembering(ADFResult(state, log.info(seen)), run)
+
         with progress(total, progress_bar) as bar, contextlib.suppress(Interrupted):
-            for start in range(0, total, chunk):
-                stop = min(start + chunk, total)
+            for start, stop in stretches(total, chunk, snapshots):
                 some = slice(start, stop) if order is None else order[start:stop]
                 taken = [a[some] for a in rows]
                 with interruptible(start, total):
@@ -467,14 +573,19 @@ class ADF:
                     now = jax.device_get(now)
                 state = new
                 log.add(now, start)
+                if recorder is not None:
+                    recorder.add(now, stop, total, partial(self._moments, plan.program, state.belief))
                 if strict and now.status.max() >= Status.NOT_FINITE:
                     row = int(np.argmax(now.status >= Status.NOT_FINITE))
                     where = start + row if order is None else int(order[start + row])
-                    raise RowRefused(where, Status(int(now.status[row])), ADFResult(state, log.info(stop)))
+                    raise RowRefused(where, Status(int(now.status[row])), reached(state, stop))
                 bar(stop - start, log)
-        result = ADFResult(state, log.info(log.seen))
+        result = reached(state, log.seen)
         log.warn()
         return result
+
+    def _moments(self, program: Program, belief: Belief) -> Any:
+        return jax.device_get((belief.mean, self.family.spread(belief, program.size)))
 
     def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
         """The posterior that a state (or a result) holds."""

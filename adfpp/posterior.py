@@ -14,7 +14,8 @@ from numpy.polynomial.hermite_e import hermegauss
 from numpyro.infer.initialization import init_to_value
 
 from adfpp.families import Belief, Family
-from adfpp.model import LatentSite, Program, stripped
+from adfpp.importance import Reweighted, reweighted
+from adfpp.model import Joint, LatentSite, Program, stripped
 
 _DRAWS = 1 << 13  # for moments that have no formula
 
@@ -58,12 +59,8 @@ class Posterior:
             takes them.
         """
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        count = int(np.prod(sample_shape))
-        mean, scale = self.belief
-        size = mean.shape[0]
-        noise = jax.random.normal(rng_key, (count, size), mean.dtype)
-        flat = mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
-        return self.program.constrain(flat.reshape((*sample_shape, size)))
+        flat = self.draw(rng_key, int(np.prod(sample_shape)))
+        return self.program.constrain(flat.reshape((*sample_shape, -1)))
 
     def mean(self) -> dict[str, jax.Array]:
         """Posterior means ``{site: site_shape}`` in the sites' own spaces."""
@@ -164,6 +161,62 @@ class Posterior:
             return out
 
         return guide
+
+    def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
+        """Independent draws ``(count, N)`` of the flat unconstrained vector."""
+        mean, scale = self.belief
+        noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
+        return mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
+
+    def reweighted(
+        self,
+        rng_key: jax.Array,
+        *args: Any,
+        num_samples: int = 2000,
+        prior: "Posterior | Mapping[str, Any] | None" = None,
+        **kwargs: Any,
+    ) -> Reweighted:
+        """The posterior corrected towards the true one by importance weights; no NUTS needed.
+
+        Args:
+            rng_key: Key for the draws.
+            *args: The model's arguments: all rows that the posterior has absorbed.
+            num_samples: Draws to weigh.
+            prior: A ``Posterior`` or ``{site: distribution}``, if the posterior was begun so.
+            **kwargs: The model's keyword arguments.
+
+        Returns:
+            Weighted draws with their Pareto k̂: ``mean()``, ``sd()``, ``sample(key, shape)``, ``k_hat``, ``ess``,
+            ``log_evidence``.
+        """
+        joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
+        theta = self.draw(rng_key, num_samples)
+        log_q = np.asarray(self.distribution.log_prob(theta))
+        return reweighted(np.asarray(theta), joint.log_joint(theta), log_q, self.program.constrain)
+
+    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], jax.Array]:
+        """The other posterior's log density at this one's flat vectors."""
+        ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.sites}
+        order = np.concatenate([ours[s.name] for s in other.sites])
+        return lambda theta: other.distribution.log_prob(theta[..., order])
+
+    def inverse_mass_matrix(self) -> dict[tuple[str, ...], jax.Array]:
+        """The covariance as NUTS takes it: ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
+        order = sorted(self.sites, key=lambda s: s.name)  # NumPyro flattens sites by name
+        where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
+        scale = self.belief.scale
+        covariance = scale @ scale.T if scale.ndim == 2 else jnp.diag(jnp.broadcast_to(scale**2, self.belief.mean.shape))
+        return {tuple(s.name for s in order): covariance[np.ix_(where, where)]}
+
+    def initial_points(self, rng_key: jax.Array, num_chains: int = 1) -> dict[str, jax.Array]:
+        """Draws for chains to begin at, unconstrained as ``MCMC.run(key, …, init_params=…)`` takes them.
+
+        Returns:
+            ``{site: (num_chains, *unconstrained_shape)}``, without the leading axis for one chain.
+        """
+        theta = self.draw(rng_key, num_chains)
+        out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.sites}
+        return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
 
     def init_strategy(self) -> Callable[..., Any]:
         """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean."""

@@ -24,6 +24,49 @@ class ADFTotals(NamedTuple):
     error: np.ndarray
 
 
+class Trajectory(NamedTuple):
+    """The belief along a run, as it was after some of its rows.
+
+    Attributes:
+        rows: ``(T,)`` rows of the run seen so far, in the order in which they were folded.
+        mean: ``(T, N)`` mean of the flat unconstrained θ.
+        sd: ``(T, N)`` its marginal sds.
+        log_z: ``(T,)`` sum of the log predictive densities since the step before.
+        status: ``(T,)`` the worst ``Status`` code since the step before.
+    """
+
+    rows: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    log_z: np.ndarray
+    status: np.ndarray
+
+
+class Recorder:
+    """Keeps the belief after every so many rows, and what became of the rows in between."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.steps: list[tuple[int, np.ndarray, np.ndarray, float, int]] = []
+        self.log_z, self.status = 0.0, 0
+
+    def add(self, now: RowInfo, stop: int, total: int, moments: Callable[[], tuple[Any, Any]]) -> None:
+        """Takes in a chunk's info, and at a step's end the belief's mean and sds."""
+        self.log_z += float(np.sum(now.log_z, dtype=float))
+        self.status = max(self.status, int(np.max(now.status)))
+        if stop % self.every == 0 or stop == total:
+            mean, sd = moments()
+            self.steps.append((stop, np.asarray(mean), np.asarray(sd), self.log_z, self.status))
+            self.log_z, self.status = 0.0, 0
+
+    def trajectory(self, size: int) -> Trajectory:
+        """All steps so far."""
+        if not self.steps:
+            return Trajectory(np.zeros(0, int), np.zeros((0, size)), np.zeros((0, size)), np.zeros(0), np.zeros(0, int))
+        rows, mean, sd, log_z, status = zip(*self.steps, strict=True)
+        return Trajectory(np.array(rows), np.stack(mean), np.stack(sd), np.array(log_z), np.array(status))
+
+
 class RowsMarked(UserWarning):
     """Some rows of a run were refused or absorbed inaccurately."""
 
@@ -99,6 +142,15 @@ def progress(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
             bar.update(rows)
 
         yield move
+
+
+def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, int]]:
+    """Where chunks of at most ``chunk`` rows start and stop, such that every ``every``-th row ends one."""
+    every = every or total
+    for begin in range(0, total, every):
+        end = min(begin + every, total)
+        for start in range(begin, end, chunk):
+            yield start, min(start + chunk, end)
 
 
 _CHUNK_BYTES = 1 << 26

@@ -6,11 +6,14 @@ arrays of one row, and the arrays that every row shares.
 
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
 from adfpp.model.check import RowCheck
+from adfpp.model.guides import guide_draws
+from adfpp.model.joint import Joint
 from adfpp.model.program import LatentSite, Program, same_space
 from adfpp.model.reader import read
 from adfpp.model.visit import stripped
 
 __all__ = [
+    "Joint",
     "LatentSite",
     "Layout",
     "Model",
@@ -18,6 +21,7 @@ __all__ = [
     "Program",
     "RowCheck",
     "bind",
+    "guide_draws",
     "is_array",
     "read",
     "same_space",

@@ -1,0 +1,365 @@
+"""What a run of any method leaves behind in one form: draws of θ, moments, densities, seconds, and its health."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.infer import MCMC, NUTS, SVI
+from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
+
+from adfpp.families import Belief, Full
+from adfpp.kernel import Status
+from adfpp.model import Program, guide_draws
+from adfpp.posterior import Posterior, scalar_names
+
+_REPEAT_FOR = 1.0  # seconds spent on repeating a run to time it without compilation
+
+
+@dataclass
+class Clock:
+    """Seconds of a stretch of work, those of compilation apart."""
+
+    wall: float = 0.0
+    spans: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def compiling(self) -> float:
+        """Seconds in which something was traced, lowered or compiled; nested stretches count once."""
+        total, reached = 0.0, -np.inf
+        for start, stop in sorted(self.spans):
+            total += max(0.0, stop - max(start, reached))
+            reached = max(reached, stop)
+        return min(total, self.wall)
+
+    @property
+    def running(self) -> float:
+        """The rest."""
+        return self.wall - self.compiling
+
+
+@contextmanager
+def clock() -> Iterator[Clock]:
+    """Times what happens inside."""
+    out = Clock()
+
+    def heard(event: str, duration: float, **_: Any) -> None:
+        if "/compile/" in event:
+            now = time.perf_counter()
+            out.spans.append((now - duration, now))
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    begin = time.perf_counter()
+    try:
+        yield out
+    finally:
+        out.wall = time.perf_counter() - begin
+        jax.monitoring.unregister_event_duration_listener(heard)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One method's posterior of one model and data.
+
+    Attributes:
+        name: What the run is called.
+        method: How it was made, in words.
+        program: The model as it was read.
+        theta: ``(chain, draw, N)`` draws, unconstrained.
+        posterior: The Gaussian in unconstrained space, where the approximation is one.
+        log_q: ``(chain, draw)`` log density of the draws under the approximation; None for MCMC and given draws.
+        log_evidence: The method's own log p(data), where it has one.
+        compile_seconds: To trace and compile.
+        run_seconds: Of the run itself: for MCMC warm-up and sampling.
+        sampling_seconds: Of MCMC's sampling alone, else the same as ``run_seconds``.
+        notes: What is to be said of the run: divergences, refused rows.
+        source: The run's own result.
+    """
+
+    name: str
+    method: str
+    program: Program
+    theta: np.ndarray
+    posterior: Posterior | None = None
+    log_q: np.ndarray | None = None
+    log_evidence: float = np.nan
+    compile_seconds: float = np.nan
+    run_seconds: float = np.nan
+    sampling_seconds: float = np.nan
+    notes: tuple[str, ...] = ()
+    source: Any = None
+
+    @property
+    def is_sampler(self) -> bool:
+        """Whether the draws are meant to be from the posterior itself."""
+        return self.log_q is None
+
+    @cached_property
+    def flat(self) -> np.ndarray:
+        """``(S, N)``: the draws of all chains."""
+        return self.theta.reshape(-1, self.theta.shape[-1])
+
+    @cached_property
+    def draws(self) -> dict[str, np.ndarray]:
+        """``{site: (chain, draw, *site_shape)}`` in the sites' own spaces."""
+        return {name: np.asarray(a) for name, a in self.program.constrain(jnp.asarray(self.theta)).items()}
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the scalar parameters, in the order of ``scalars``."""
+        return [n for s in self.program.sites for n in scalar_names(s.name, s.shape)]
+
+    @cached_property
+    def scalars(self) -> np.ndarray:
+        """``(chain, draw, P)``: the draws as scalar parameters."""
+        lead = self.theta.shape[:2]
+        return np.concatenate([self.draws[s.name].reshape((*lead, -1)) for s in self.program.sites], -1)
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """``(P,)`` posterior means; without sampling error where the approximation is a Gaussian."""
+        if self.posterior is not None:
+            return self._joined(self.posterior.mean())
+        return self.scalars.mean((0, 1))
+
+    @cached_property
+    def sd(self) -> np.ndarray:
+        """``(P,)`` posterior sds; without sampling error where the approximation is a Gaussian."""
+        if self.posterior is not None:
+            return self._joined(self.posterior.sd())
+        return self.scalars.reshape(-1, len(self.names)).std(0, ddof=1)
+
+    def quantiles(self, q: np.ndarray) -> np.ndarray:
+        """``(len(q), P)`` marginal quantiles."""
+        if self.posterior is not None:
+            found = self.posterior.quantile(q)
+            return np.concatenate([np.asarray(found[s.name]).reshape(len(q), -1) for s in self.program.sites], -1)
+        return np.quantile(self.scalars.reshape(-1, len(self.names)), q, axis=0)
+
+    @cached_property
+    def unconstrained(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean ``(N,)`` and covariance ``(N, N)`` in unconstrained space."""
+        if self.posterior is not None:
+            mean, scale = (np.asarray(a) for a in self.posterior.belief)
+            return mean, scale @ scale.T if scale.ndim == 2 else np.diag(np.broadcast_to(scale**2, mean.shape))
+        return self.flat.mean(0), np.atleast_2d(np.cov(self.flat.T))
+
+    @cached_property
+    def ess(self) -> np.ndarray:
+        """``(P,)`` effective sample sizes of the means; infinite where they are exact."""
+        if self.posterior is not None:
+            return np.full(len(self.names), np.inf)
+        return _quietly(effective_sample_size, self.scalars)
+
+    @cached_property
+    def mcse(self) -> np.ndarray:
+        """``(P,)`` Monte-Carlo standard errors of the means, in this fit's sds."""
+        return 1.0 / np.sqrt(self.ess)
+
+    @cached_property
+    def sd_mcse(self) -> np.ndarray:
+        """``(P,)`` Monte-Carlo standard errors of the sds, relative."""
+        if self.posterior is not None:
+            return np.zeros(len(self.names))
+        squares = (self.scalars - self.mean) ** 2
+        effective = _quietly(effective_sample_size, squares)
+        return 0.5 * squares.reshape(-1, len(self.names)).std(0) / (self.sd**2 * np.sqrt(effective))
+
+    @cached_property
+    def r_hat(self) -> np.ndarray:
+        """``(P,)`` split R-hat of the draws."""
+        return _quietly(split_gelman_rubin, self.scalars)
+
+    def _joined(self, values: Mapping[str, Any]) -> np.ndarray:
+        return np.concatenate([np.asarray(values[s.name]).reshape(-1) for s in self.program.sites])
+
+
+def _quietly(diagnostic: Callable[[Any], Any], draws: np.ndarray) -> np.ndarray:
+    """A diagnostic of ``(chain, draw, P)``; NaN, and no warning, where draws do not move."""
+    with np.errstate(all="ignore"):
+        return np.atleast_1d(np.asarray(diagnostic(draws)))
+
+
+# -------------------------------------------------------------------------------------------- from each kind of run
+
+
+def fit_online(
+    name: str,
+    learner: Any,
+    rng_key: jax.Array,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    num_samples: int,
+) -> Fit:
+    """Runs ``ADF`` (or what has its ``run`` and ``get_posterior``)."""
+    begin = time.perf_counter()
+    result = learner.run(rng_key, *args, progress_bar=False, **kwargs)
+    jax.block_until_ready(result.state)
+    first = time.perf_counter() - begin
+    taken: list[float] = []
+    while sum(taken) < _REPEAT_FOR and len(taken) < 5:
+        begin = time.perf_counter()
+        jax.block_until_ready(learner.run(rng_key, *args, progress_bar=False, **kwargs).state)
+        taken.append(time.perf_counter() - begin)
+    post = learner.get_posterior(result)
+    counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
+    notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s != Status.OK and counts[s])
+    return _gaussian_fit(
+        name,
+        f"{type(learner).__name__}, {learner.family.name} Gaussian",
+        post,
+        jax.random.fold_in(rng_key, 1),
+        num_samples,
+        log_evidence=float(np.sum(result.info.log_z)),
+        compile_seconds=max(0.0, first - min(taken)),
+        run_seconds=min(taken),
+        sampling_seconds=min(taken),
+        notes=notes,
+        source=result,
+    )
+
+
+def _gaussian_fit(
+    name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any
+) -> Fit:
+    theta = post.draw(rng_key, num_samples)
+    log_q = np.asarray(post.distribution.log_prob(theta))
+    return Fit(name, method, post.program, np.asarray(theta)[None], post, log_q[None], **rest)
+
+
+def fit_svi(
+    name: str,
+    svi: SVI,
+    program: Program,
+    rng_key: jax.Array,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    num_samples: int,
+    steps: int,
+) -> Fit:
+    """Runs an ``SVI`` and takes its guide's posterior."""
+    run_key, draw_key = jax.random.split(rng_key)
+    guide = svi.guide
+    with clock() as taken:
+        result = svi.run(run_key, steps, *args, progress_bar=False, **kwargs)
+        params = jax.block_until_ready(result.params)
+        belief = _flat_gaussian(guide, params, program)
+    notes = () if np.isfinite(result.losses[-1]) else ("the loss is not finite",)
+    words = f"SVI, {type(guide).__name__}" if not callable(getattr(guide, "__name__", None)) else "SVI"
+    words = f"{words}, {steps} steps"
+    seconds = dict(compile_seconds=taken.compiling, run_seconds=taken.running, sampling_seconds=taken.running)
+    if belief is not None:
+        post = Posterior(program, Full(), belief)
+        return _gaussian_fit(name, words, post, draw_key, num_samples, notes=notes, source=result, **seconds)
+    theta, log_q = _from_guide(guide, params, program, draw_key, args, kwargs, num_samples)
+    return Fit(name, words, program, theta[None], None, log_q[None], notes=notes, source=result, **seconds)
+
+
+def _flat_gaussian(guide: Any, params: Mapping[str, Any], program: Program) -> Belief | None:
+    """A Gaussian guide as a belief; None for other guides."""
+    if not isinstance(guide, AutoLaplaceApproximation | AutoMultivariateNormal):
+        return None
+    found: Any = guide.get_posterior(params)
+    loc, root = np.asarray(found.loc), np.asarray(found.scale_tril)
+    ours = np.asarray(program.unconstrain(guide.median(params))[0])
+    # in which order the guide has flattened the sites is told by its medians
+    for order in (program.sites, sorted(program.sites, key=lambda s: s.name)):
+        back = np.argsort(np.concatenate([np.arange(s.where.start, s.where.stop) for s in order]))
+        if np.allclose(loc[back], ours, rtol=1e-5, atol=1e-6):
+            return Belief(jnp.asarray(loc[back], program.dtype), jnp.asarray(root[back], program.dtype))
+    return None
+
+
+def _from_guide(
+    guide: Any,
+    params: Mapping[str, Any],
+    program: Program,
+    rng_key: jax.Array,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    count: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws ``(S, N)`` from any guide, and their log density ``(S,)``, unconstrained."""
+    values, log_q = guide_draws(guide, params, rng_key, args, kwargs, count)
+    missing = [s.name for s in program.sites if s.name not in values]
+    if missing:
+        raise ValueError(f"The guide has no sites {missing}, which the model has.")
+    theta, log_volume = program.unconstrain(values)
+    return np.asarray(theta), np.asarray(log_q + log_volume)
+
+
+def fit_mcmc(
+    name: str,
+    mcmc: MCMC,
+    program: Program,
+    rng_key: jax.Array,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Fit:
+    """Runs an ``MCMC`` (or takes the samples of one that has run)."""
+    seconds: dict[str, float] = {}
+    if mcmc.last_state is None:
+        warm_key, run_key = jax.random.split(rng_key)
+        with clock() as warming:
+            mcmc.warmup(warm_key, *args, **kwargs)
+            jax.block_until_ready(mcmc.post_warmup_state)
+        with clock() as sampling:
+            mcmc.run(run_key, *args, **kwargs)
+            jax.block_until_ready(mcmc.get_samples())
+        seconds = {
+            "compile_seconds": warming.compiling + sampling.compiling,
+            "run_seconds": warming.running + sampling.running,
+            "sampling_seconds": sampling.running,
+        }
+    theta = _unconstrained(program, mcmc.get_samples(group_by_chain=True), name)
+    diverging = mcmc.get_extra_fields(group_by_chain=True).get("diverging")
+    divergences = 0 if diverging is None else int(np.sum(diverging))
+    chains, draws = theta.shape[:2]
+    notes = (f"{divergences} divergences",) if divergences else ()
+    method = f"{type(mcmc.sampler).__name__}, {chains} x {draws} draws"
+    return Fit(name, method, program, theta, notes=notes, source=mcmc, **seconds)
+
+
+def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
+    """Takes given draws ``{site: (draw, *shape)}`` or ``{site: (chain, draw, *shape)}``."""
+    grouped = {}
+    for site in program.sites:
+        if site.name not in draws:
+            raise ValueError(f"The draws given as reference have no site {site.name!r}; they have {sorted(draws)}.")
+        a = np.asarray(draws[site.name])
+        lead = a.ndim - len(site.shape)
+        if a.shape[lead:] != site.shape or lead not in (1, 2):
+            raise ValueError(
+                f"The draws of site {site.name!r} have shape {a.shape}; they must be (draw, …) or (chain, draw, …) with "
+                f"… = {site.shape}."
+            )
+        grouped[site.name] = a if lead == 2 else a[None]
+    theta = _unconstrained(program, grouped, name)
+    return Fit(name, f"given draws, {theta.shape[0]} x {theta.shape[1]}", program, theta)
+
+
+def _unconstrained(program: Program, draws: Mapping[str, Any], name: str) -> np.ndarray:
+    missing = [s.name for s in program.sites if s.name not in draws]
+    if missing:
+        raise ValueError(f"Run {name!r} has no draws of the sites {missing}: it is of another model.")
+    return np.asarray(program.unconstrain(draws)[0])
+
+
+def nuts(model: Any, num_warmup: int, num_samples: int, num_chains: int) -> MCMC:
+    """NUTS as the default reference is run."""
+    method = "parallel" if jax.local_device_count() >= num_chains else "sequential"
+    return MCMC(
+        NUTS(model),
+        num_warmup=num_warmup,
+        num_samples=num_samples,
+        num_chains=num_chains,
+        chain_method=method,
+        progress_bar=False,
+    )
