@@ -148,7 +148,7 @@ def elpd_data(pointwise: Any, k: Any, effective: float, draws: int, good_k: floa
         good_k: The threshold for k̂.
     """
     total, count = float(pointwise.sum()), int(pointwise.size)
-    se = float((count * np.var(pointwise.values)) ** 0.5)
+    se = float((count * np.var(pointwise.values, ddof=int(is_new_line()))) ** 0.5)  # as each line's own loo has it
     bad = bool((k > good_k).any())
     if is_new_line():
         from arviz_stats.utils import ELPDDataLOO  # pyright: ignore[reportMissingImports]

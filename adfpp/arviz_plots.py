@@ -1,5 +1,6 @@
 """The pictures that ArviZ draws, the same on both of its lines: intervals side by side, and densities."""
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,22 +43,24 @@ def forest(
 def density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ArviZ's kernel density estimate of ``(S,)`` draws: a grid, and the density on it."""
     if is_new_line():
-        from arviz_stats.base import array_stats
-
+        array_stats: Any = importlib.import_module("arviz_stats.base").array_stats
         grid, height = array_stats.kde(values)[:2]
     else:
-        import arviz
-
-        grid, height = arviz.kde(values)
+        grid, height = _arviz().kde(values)
     return np.asarray(grid), np.asarray(height)
+
+
+def _arviz() -> Any:
+    """ArviZ, whose functions take other arguments on either line."""
+    return importlib.import_module("arviz")
 
 
 def _forest_old(
     posteriors: Mapping[str, Any], colours: Mapping[str, str], prob: float, size: tuple[float, float]
 ) -> tuple[Any, Any]:
-    import arviz
     from matplotlib.collections import PolyCollection
 
+    arviz = _arviz()
     parameters = list(next(iter(posteriors.values())))
     axes = arviz.plot_forest(
         [arviz.from_dict(posterior=dict(p)) for p in posteriors.values()],
@@ -87,8 +90,7 @@ def _forest_old(
 def _forest_new(
     posteriors: Mapping[str, Any], colours: Mapping[str, str], prob: float, size: tuple[float, float]
 ) -> tuple[Any, Any]:
-    import arviz
-
+    arviz = _arviz()
     made = arviz.plot_forest(
         {name: arviz.from_dict({"posterior": dict(p)}) for name, p in posteriors.items()},
         combined=True,

@@ -13,10 +13,10 @@ import inspect
 import json
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -363,10 +363,8 @@ def _begins_as_archive(path: Path) -> bool:
 
 
 def _own_version() -> str:
-    try:
-        return version("adfpp")
-    except PackageNotFoundError:
-        return "(not installed)"
+    # the package itself stands above this room, and what is installed under its name may be another copy
+    return str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "unknown"))
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:

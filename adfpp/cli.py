@@ -44,6 +44,7 @@ from adfpp.tabular import (
 _CHUNK = 4096  # rows of a file folded at once
 _LIVE_CHUNK = 64  # rows of standard input folded at once: they wait for each other
 _EVERY = 10_000
+_DRAWS = (4, 1000)  # chains and draws of a chain in posterior.nc
 _DYNAMICS = {
     "random-walk": adfpp.RandomWalk,
     "discount": adfpp.Discount,
@@ -134,14 +135,14 @@ def compare(args: argparse.Namespace) -> int:
             **data,
             **work.constants,
         )
-        print(comparison.overview.T.to_string())
+        print(_across(comparison.overview))
         if out is not None:
             comparison.overview.to_csv(out / "overview.csv")
             comparison.parameters.to_csv(out / "parameters.csv")
             comparison.report(out / "report.html")
-            for name, data in comparison.to_arviz().items():
-                data.to_netcdf(out / f"{name}.nc")
-            print(f"\nwritten to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
+            for name, draws in comparison.to_arviz().items():
+                draws.to_netcdf(out / f"{name}.nc")
+            print(f"\nwritten to {out}: overview.csv, parameters.csv, report.html and a netCDF file a run")
     return 0
 
 
@@ -314,12 +315,17 @@ class _Follower:
             print(f"\ncheckpoint: {self.path}")
         if out is not None:
             summary.to_csv(out / "summary.csv")
-            written = ["summary.csv"]
-            to_arviz = getattr(adfpp, "to_arviz", None)
-            if to_arviz is not None:
-                to_arviz(posterior).to_netcdf(out / "posterior.nc")
-                written.append("posterior.nc")
-            print(f"written to {out}: {', '.join(written)}")
+            _draws(posterior, self.args.seed).to_netcdf(out / "posterior.nc")
+            print(f"written to {out}: summary.csv, posterior.nc")
+
+
+def _draws(posterior: adfpp.Posterior, seed: int) -> Any:
+    """Draws for ArviZ. The rows are gone, so it is the group ``posterior`` alone."""
+    from adfpp.arviz_lines import Group, inference_data
+
+    draws = posterior.sample(jax.random.key(seed), _DRAWS)
+    attrs = {"inference_library": "adfpp", "inference_library_version": adfpp.__version__}
+    return inference_data({"posterior": Group({n: np.asarray(a) for n, a in draws.items()}, {})}, {}, attrs)
 
 
 # what a checkpoint remembers of the command line, so that going on needs none of it
@@ -697,6 +703,14 @@ def _bar() -> Iterator[Callable[[int, str], None]]:
         yield move
 
 
+def _across(overview: Any) -> str:
+    """The overview with a column a run, and the verdicts, which are long, in lines of their own."""
+    verdicts = overview["verdict"] if "verdict" in overview else {}
+    table = overview.drop(columns="verdict", errors="ignore").T
+    cells = table.map(lambda v: "" if v != v else f"{v:.4g}" if isinstance(v, float) else str(v))
+    return "\n".join([cells.to_string(), "", *(f"{name}: {verdicts[name]}" for name in dict(verdicts))])
+
+
 def _told(error: Exception) -> str:
     """An error in words: ours say what to do, others are named and told how to see more of."""
     text = str(error).strip()
@@ -748,7 +762,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", metavar="FOLDER", help="write summary.csv and posterior.nc there")
     sub = command("compare", compare, "measure the online posterior against NUTS")
     sub.add_argument("--reference", choices=("nuts",), default="nuts", help="what to measure against (nuts)")
-    sub.add_argument("--samples", type=int, default=2000, help="draws in all (2000)")
+    sub.add_argument("--samples", type=int, default=4000, help="draws in all (4000)")
     sub.add_argument("--warmup", type=int, default=1000, help="warm-up steps of a chain (1000)")
     sub.add_argument("--chains", type=int, default=4, help="chains (4)")
     sub.add_argument("--seed", type=int, default=0, help="of the random key (0)")

@@ -401,7 +401,7 @@ def _weighed(fit: Fit, joint: Joint, num_samples: int) -> tuple[Reweighted | Non
 
     def log_lik(rows: np.ndarray) -> np.ndarray:
         logs = joint.log_likelihood(some, rows)
-        return sum(a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values())
+        return np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0)
 
     return weighted, leave_one_out(log_lik, ratio, joint.length, _ELPD_ROWS)
 

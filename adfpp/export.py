@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from scipy.special import logsumexp
 
 from adfpp import arviz_lines
 from adfpp.adf import ADFResult
 from adfpp.arviz_lines import Group
 from adfpp.dynamics import Static
+from adfpp.fits import Fit
 from adfpp.kernel import Status
-from adfpp.model import Joint
+from adfpp.model import Joint, Program
 from adfpp.model.predict import Forward, SiteForm
 from adfpp.posterior import Posterior, scalar_names
 from adfpp.stream import ADFTotals, Trajectory
@@ -61,7 +63,8 @@ def to_arviz(
 
     Args:
         result_or_posterior: What ``adf.run`` or ``adf.get_posterior`` gave.
-        *args: The model's arguments: the rows that were folded.
+        *args: The model's arguments: the rows that were folded. Without any, as after a stream that is gone, there are
+            the posterior's draws and their ``log_q`` alone.
         rng_key: Key for the draws; ``jax.random.key(0)`` when None.
         num_samples: Draws in all.
         num_chains: How many equal chains they are split into, so that R-hat and ESS have something to compare.
@@ -80,34 +83,58 @@ def to_arviz(
             f"to_arviz takes what adf.run or adf.get_posterior gave; it got a {type(post).__name__}. A state becomes a "
             "posterior by adf.get_posterior(state); for an MCMC use arviz.from_numpyro."
         )
-    _refuse_clashes(post.program.model, args)
     if num_samples < 1 or num_chains < 1 or num_samples % num_chains:
         raise ValueError(
             f"num_samples={num_samples} draws do not split into num_chains={num_chains} equal chains; take "
             f"{-(-max(num_samples, 1) // max(num_chains, 1)) * max(num_chains, 1)}, say."
         )
-    given = kwargs
-    if "dt" in kwargs and "dt" not in inspect.signature(post.program.model).parameters:
-        kwargs = {name: value for name, value in kwargs.items() if name != "dt"}
-    start = prior if prior is not None else run.start if run is not None else None
+    draw_key, key = jax.random.split(rng_key if rng_key is not None else jax.random.key(0))
+    theta = post.draw(draw_key, num_samples)
+    draws = _Draws(post.program, theta, np.asarray(post.distribution.log_prob(theta), np.float64), num_chains)
+    result = result_or_posterior if isinstance(result_or_posterior, ADFResult) else None
+    wanted = _Wanted(predictive, log_likelihood, trajectory, prior)
+    groups = _groups(draws, result, key, wanted, args, kwargs)
+    return arviz_lines.inference_data(_named(groups, dims or {}), coords or {}, _attrs(post.family.name, result))
+
+
+def fit_to_arviz(
+    fit: Fit,
+    *args: Any,
+    rng_key: jax.Array | None = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    predictive: bool = True,
+    log_likelihood: bool = True,
+    trajectory: bool = True,
+    prior: Posterior | Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """One run of a comparison, of whatever method, with the draws that were compared.
+
+    Draws of MCMC have no ``log_q``; leave-one-out of theirs is ``arviz.loo``.
+
+    Args:
+        fit: The run.
+        *args: The model's arguments.
+        rng_key: Key for the predictives and the prior.
+        coords: As in ``to_arviz``, and so are the others.
+        dims: Names of axes.
+        predictive: Whether to draw the observed sites.
+        log_likelihood: Whether to keep the log-likelihood of each row at each draw.
+        trajectory: Whether to add the belief along a run of ADF.
+        prior: What the run was begun from in the place of the model's prior.
+        **kwargs: The model's keyword arguments.
+    """
+    result = fit.source if isinstance(fit.source, ADFResult) else None
+    log_q = None if fit.log_q is None else np.asarray(fit.log_q, np.float64).reshape(-1)
+    draws = _Draws(fit.program, jnp.asarray(fit.flat, fit.program.dtype), log_q, fit.theta.shape[0])
     key = rng_key if rng_key is not None else jax.random.key(0)
-    export = _Export(post, args, kwargs, start, num_samples, num_chains)
-    export.announce(predictive, log_likelihood)
-    same_rows = run is None or run.rows == export.joint.length
-    if not same_rows and run is not None:
-        warnings.warn(
-            f"The run folded {run.rows} rows and to_arviz was given {export.joint.length}: log_p, and leave-one-out "
-            "made from it, do not belong to this posterior, and the trajectory is left out. Pass the rows that were "
-            "folded.",
-            ExportWarning,
-            stacklevel=2,
-        )
-    absorbed = _absorbed(result_or_posterior, export.joint.length)
-    moving = run is not None and not isinstance(run.adf.dynamics, Static)
-    groups = export.groups(key, predictive, log_likelihood, absorbed, moving)
-    if trajectory and run is not None and same_rows:
-        groups |= _trajectory_group(result_or_posterior, run, args, given, export.joint.length)
-    attrs = _attrs(post, result_or_posterior)
+    groups = _groups(draws, result, key, _Wanted(predictive, log_likelihood, trajectory, prior), args, kwargs)
+    attrs = _attrs(fit.posterior.family.name if fit.posterior is not None else None, result) | {"method": fit.method}
+    if result is None:
+        attrs |= {"inference_library": "numpyro", "inference_library_version": numpyro.__version__}
+        if np.isfinite(fit.log_evidence):
+            attrs["log_evidence"] = float(fit.log_evidence)
     return arviz_lines.inference_data(_named(groups, dims or {}), coords or {}, attrs)
 
 
@@ -172,6 +199,78 @@ def loo(data: Any, var_name: str | None = None) -> Any:
 # ------------------------------------------------------------------------------------------------ groups
 
 
+class _Draws(NamedTuple):
+    """Draws ``(S, N)`` of θ, their log density ``(S,)`` under the approximation if they are of one, their chains."""
+
+    program: Program
+    theta: jax.Array
+    log_q: np.ndarray | None
+    chains: int
+
+    def laid_out(self, values: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]]) -> Group:
+        """Arrays ``(S, ...)`` as ``(chain, draw, ...)``."""
+        shape = (self.chains, len(self.theta) // self.chains)
+        arrays = {name: np.asarray(a) for name, a in values.items()}
+        return Group({name: a.reshape(shape + a.shape[1:]) for name, a in arrays.items()}, dims)
+
+    def unconstrained(self, dims: Mapping[str, Sequence[str | None]]) -> Group:
+        """θ by site. Where a site has another shape there, its axes have names of their own."""
+        values, named = {}, {}
+        for site in self.program.sites:
+            values[site.name] = self.theta[:, site.where].reshape((len(self.theta), *site.unconstrained_shape))
+            named[site.name] = dims.get(site.name, ())
+            if site.unconstrained_shape != site.shape:
+                named[site.name] = [f"{site.name}_unconstrained_dim_{i}" for i in range(len(site.unconstrained_shape))]
+        return self.laid_out(values, named)
+
+
+class _Wanted(NamedTuple):
+    """Which groups are wanted, and what the model's prior is replaced by."""
+
+    predictive: bool
+    log_likelihood: bool
+    trajectory: bool
+    prior: Posterior | Mapping[str, Any] | None
+
+
+def _groups(
+    draws: _Draws,
+    result: ADFResult | None,
+    key: jax.Array,
+    wanted: _Wanted,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> dict[str, Group]:
+    """All groups of an export."""
+    if not args and not kwargs:
+        stats = {} if draws.log_q is None else {"sample_stats": draws.laid_out({"log_q": draws.log_q}, {})}
+        posterior = draws.laid_out(draws.program.constrain(draws.theta), {})
+        return {"posterior": posterior, **stats, "unconstrained_posterior": draws.unconstrained({})}
+    model = draws.program.model
+    _refuse_clashes(model, args)
+    without_dt = kwargs
+    if "dt" not in inspect.signature(model).parameters:
+        without_dt = {name: value for name, value in kwargs.items() if name != "dt"}
+    run = result.run if result is not None else None
+    start = wanted.prior if wanted.prior is not None else run.start if run is not None else None
+    export = _Export(draws, args, without_dt, start)
+    export.announce(wanted)
+    same_rows = run is None or run.rows == export.joint.length
+    if run is not None and not same_rows:
+        warnings.warn(
+            f"The run folded {run.rows} rows and to_arviz was given {export.joint.length}: log_p, and leave-one-out "
+            "made from it, do not belong to this posterior, and the trajectory is left out. Pass the rows that were "
+            "folded.",
+            ExportWarning,
+            stacklevel=3,
+        )
+    moving = run is not None and not isinstance(run.adf.dynamics, Static)
+    groups = export.groups(key, wanted, _absorbed(result, export.joint.length), moving)
+    if wanted.trajectory and result is not None and same_rows:
+        groups |= _trajectory_group(result, args, kwargs, export.joint.length)
+    return groups
+
+
 class _Densities(NamedTuple):
     """Log densities at the draws: ``(S,)`` of all absorbed rows together, and ``(S, n, ...)`` of each by site."""
 
@@ -180,24 +279,22 @@ class _Densities(NamedTuple):
 
 
 class _Export:
-    """One export: a posterior, the data, and how the draws are laid out."""
+    """Draws together with a model's data."""
 
-    def __init__(
-        self, post: Posterior, args: tuple[Any, ...], kwargs: Mapping[str, Any], start: Any, samples: int, chains: int
-    ) -> None:
-        self.post, self.start, self.samples, self.chains = post, start, samples, chains
-        self.joint = Joint(post.program, args, kwargs, start if isinstance(start, Mapping) else None)
-        self.forward = Forward(post.program, args, kwargs)
+    def __init__(self, draws: _Draws, args: tuple[Any, ...], kwargs: Mapping[str, Any], start: Any) -> None:
+        self.draws, self.start, self.samples = draws, start, len(draws.theta)
+        self.joint = Joint(draws.program, args, kwargs, start if isinstance(start, Mapping) else None)
+        self.forward = Forward(draws.program, args, kwargs)
         self.forms = self.forward.forms
         self.observed = [f for f in self.forms.values() if f.kind == "observed"]
         self.factors = [f for f in self.forms.values() if f.kind == "factor"]
 
-    def announce(self, predictive: bool, log_likelihood: bool) -> None:
+    def announce(self, wanted: _Wanted) -> None:
         """Warns of an export that takes more than a gigabyte."""
         numbers = sum(int(np.prod(f.shape)) for f in self.observed) + self.joint.length * len(self.factors)
-        each = numbers * self.samples * np.dtype(self.post.program.dtype).itemsize
-        sizes = {"log_likelihood": each * log_likelihood}
-        sizes |= {name: each * predictive for name in ("posterior_predictive", "prior_predictive")}
+        each = numbers * self.samples * np.dtype(self.draws.program.dtype).itemsize
+        sizes = {"log_likelihood": each * wanted.log_likelihood}
+        sizes |= {name: each * wanted.predictive for name in ("posterior_predictive", "prior_predictive")}
         if sum(sizes.values()) > _LARGE:
             told = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in sizes.items() if size)
             warnings.warn(
@@ -205,38 +302,35 @@ class _Export:
                 f"{self.joint.length} rows. Take fewer draws (num_samples=...), or leave groups out with "
                 "log_likelihood=False, predictive=False.",
                 ExportWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
-    def groups(
-        self, key: jax.Array, predictive: bool, log_likelihood: bool, absorbed: np.ndarray | None, moving: bool
-    ) -> dict[str, Group]:
+    def groups(self, key: jax.Array, wanted: _Wanted, absorbed: np.ndarray | None, moving: bool) -> dict[str, Group]:
         """All groups but the trajectory."""
-        draw_key, prior_key, forward_key, prior_forward_key = jax.random.split(key, 4)
-        theta = self.post.draw(draw_key, self.samples)
+        theta, constrain, laid_out = self.draws.theta, self.draws.program.constrain, self.draws.laid_out
+        prior_key, forward_key, prior_forward_key = jax.random.split(key, 3)
         prior_theta = self._prior_draws(prior_key)
-        names = self._forward_names(predictive)
+        names = self._forward_names(wanted.predictive)
         after = self.forward.draw(forward_key, theta, names) if names else {}
         before = self.forward.draw(prior_forward_key, prior_theta, names) if names else {}
-        constrain = self.post.program.constrain
         out = {
             "posterior": self._sites(constrain(theta), after, "deterministic"),
             "prior": self._sites(constrain(prior_theta), before, "deterministic"),
         }
-        if predictive and self.observed:
+        if wanted.predictive and self.observed:
             out["posterior_predictive"] = self._sites({}, after, "observed")
             out["prior_predictive"] = self._sites({}, before, "observed")
-        densities = self._likelihood(theta, log_likelihood, absorbed)
-        if log_likelihood:
+        densities = self._likelihood(theta, wanted.log_likelihood, absorbed)
+        if wanted.log_likelihood:
             out["log_likelihood"] = self._log_likelihood_group(densities.rows)
         log_prior, out["log_prior"] = self._log_prior(theta)
-        log_q = np.asarray(self.post.distribution.log_prob(theta), np.float64)
-        stats = {"log_q": log_q}
+        stats = {} if self.draws.log_q is None else {"log_q": self.draws.log_q}
         if not moving:
             # lp is the name under which ArviZ looks for it
             stats |= dict.fromkeys(("log_p", "lp"), log_prior + densities.total)
-        out["sample_stats"] = self._sampled(stats, {})
-        out["unconstrained_posterior"] = self._unconstrained(theta)
+        if stats:
+            out["sample_stats"] = laid_out(stats, {})
+        out["unconstrained_posterior"] = self.draws.unconstrained({f.name: f.dims for f in self.forms.values()})
         return out | self._data()
 
     def _prior_draws(self, key: jax.Array) -> jax.Array:
@@ -271,11 +365,11 @@ class _Export:
         volume = self.joint.log_volume(theta).astype(np.float64)
         if isinstance(self.start, Posterior):
             flat = np.asarray(self.start.distribution.log_prob(theta), np.float64)
-            return flat, self._sampled({"prior": flat - volume}, {})
+            return flat, self.draws.laid_out({"prior": flat - volume}, {})
         each = self.joint.log_prior(theta)
         total = volume + sum(a.reshape(self.samples, -1).sum(1, dtype=np.float64) for a in each.values())
         dims = {name: self.forms[name].dims[: a.ndim - 1] for name, a in each.items()}
-        return total, self._sampled(each, dims)
+        return total, self.draws.laid_out(each, dims)
 
     def _row_dim(self, form: SiteForm) -> str | None:
         """The name of the plate of rows at a site."""
@@ -294,27 +388,17 @@ class _Export:
             form, row = self.forms[name], self._row_dim(self.forms[name])
             plates = [d for d in form.dims[: len(form.shape) - form.event_dim] if d != row]
             dims[name] = ([row, *plates] + [None] * a.ndim)[: a.ndim - 1]  # rows come first
-        return self._sampled(logs, dims)
+        return self.draws.laid_out(logs, dims)
 
     def _sites(self, values: Mapping[str, Any], drawn: Mapping[str, Any], kind: str) -> Group:
         all_values = dict(values) | {name: a for name, a in drawn.items() if self.forms[name].kind == kind}
-        return self._sampled(all_values, {name: self.forms[name].dims for name in all_values})
-
-    def _unconstrained(self, theta: jax.Array) -> Group:
-        values, dims = {}, {}
-        for site in self.post.sites:
-            values[site.name] = theta[:, site.where].reshape((self.samples, *site.unconstrained_shape))
-            dims[site.name] = self.forms[site.name].dims
-            if site.unconstrained_shape != site.shape:
-                own = [f"{site.name}_unconstrained_dim_{i}" for i in range(len(site.unconstrained_shape))]
-                dims[site.name] = own
-        return self._sampled(values, dims)
+        return self.draws.laid_out(all_values, {name: self.forms[name].dims for name in all_values})
 
     def _data(self) -> dict[str, Group]:
         seen = {f.name: f.value for f in self.observed if f.value is not None}
         observed = Group(seen, {f.name: f.dims for f in self.observed}, sampled=False)
         row_dim = next(filter(None, map(self._row_dim, self.observed)), None)
-        row_names = set(self.post.program.layout.named("row"))
+        row_names = set(self.draws.program.layout.named("row"))
         constant, dims = {}, {}
         for name, a in self.forward.arguments.items():
             if any(a.shape == v.shape and np.array_equal(a, v, equal_nan=a.dtype.kind == "f") for v in seen.values()):
@@ -324,15 +408,11 @@ class _Export:
         out = {"observed_data": observed} if seen else {}
         return out | ({"constant_data": Group(constant, dims, sampled=False)} if constant else {})
 
-    def _sampled(self, values: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]]) -> Group:
-        shape = (self.chains, self.samples // self.chains)
-        arrays = {name: np.asarray(a) for name, a in values.items()}
-        return Group({name: a.reshape(shape + a.shape[1:]) for name, a in arrays.items()}, dims)
-
 
 def _trajectory_group(
-    result: Any, run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], length: int
+    result: ADFResult, args: tuple[Any, ...], kwargs: Mapping[str, Any], length: int
 ) -> dict[str, Group]:
+    run = result.run
     steps: Trajectory | None = run.trajectory
     if steps is None:
         steps = result.again(*args, snapshots=max(1, -(-length // _STEPS)), **kwargs).trajectory
@@ -344,7 +424,7 @@ def _trajectory_group(
             "Folding these rows again does not lead to the posterior of the run: they are other rows, or in another "
             "order. The trajectory is left out, and log_p may not belong to the posterior.",
             ExportWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return {}
     values = {name: getattr(steps, name) for name in Trajectory._fields}
@@ -398,17 +478,13 @@ def _absorbed(result: Any, length: int) -> np.ndarray | None:
     return np.asarray(status) < Status.NOT_FINITE
 
 
-def _attrs(post: Posterior, result: Any) -> dict[str, Any]:
+def _attrs(family: str | None, result: ADFResult | None) -> dict[str, Any]:
     # the package itself stands above this room, and what is installed under its name may be another copy
     package = sys.modules[__name__.partition(".")[0]]
-    attrs: dict[str, Any] = {
-        "inference_library": package.__name__,
-        "inference_library_version": getattr(package, "__version__", "unknown"),
-        "family": post.family.name,
-    }
-    info = getattr(result, "info", None)
-    if info is not None and (isinstance(info, ADFTotals) or len(info.log_z) == result.run.rows):
-        attrs["log_evidence"] = float(np.sum(info.log_z, dtype=np.float64))
+    attrs = {"inference_library": package.__name__, "inference_library_version": getattr(package, "__version__", "")}
+    attrs |= {} if family is None else {"family": family}
+    if result is not None and (isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows):
+        attrs["log_evidence"] = float(np.sum(result.info.log_z, dtype=np.float64))
     return attrs
 
 

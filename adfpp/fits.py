@@ -10,12 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, SVI
 from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
 
-from adfpp.families import Belief, Full
+from adfpp.families import Belief, family_named
 from adfpp.kernel import Status
 from adfpp.model import Program, guide_draws
 from adfpp.posterior import Posterior, scalar_names
@@ -50,10 +49,10 @@ def clock() -> Iterator[Clock]:
     """Times what happens inside."""
     out = Clock()
 
-    def heard(event: str, duration: float, **_: Any) -> None:
+    def heard(event: str, duration_secs: float, **kwargs: Any) -> None:
         if "/compile/" in event:
             now = time.perf_counter()
-            out.spans.append((now - duration, now))
+            out.spans.append((now - duration_secs, now))
 
     jax.monitoring.register_event_duration_secs_listener(heard)
     begin = time.perf_counter()
@@ -226,9 +225,7 @@ def fit_online(
     )
 
 
-def _gaussian_fit(
-    name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any
-) -> Fit:
+def _gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:
     theta = post.draw(rng_key, num_samples)
     log_q = np.asarray(post.distribution.log_prob(theta))
     return Fit(name, method, post.program, np.asarray(theta)[None], post, log_q[None], **rest)
@@ -256,7 +253,7 @@ def fit_svi(
     words = f"{words}, {steps} steps"
     seconds = dict(compile_seconds=taken.compiling, run_seconds=taken.running, sampling_seconds=taken.running)
     if belief is not None:
-        post = Posterior(program, Full(), belief)
+        post = Posterior(program, family_named("full"), belief)
         return _gaussian_fit(name, words, post, draw_key, num_samples, notes=notes, source=result, **seconds)
     theta, log_q = _from_guide(guide, params, program, draw_key, args, kwargs, num_samples)
     return Fit(name, words, program, theta[None], None, log_q[None], notes=notes, source=result, **seconds)
@@ -304,7 +301,7 @@ def fit_mcmc(
     kwargs: Mapping[str, Any],
 ) -> Fit:
     """Runs an ``MCMC`` (or takes the samples of one that has run)."""
-    seconds: dict[str, float] = {}
+    seconds: dict[str, Any] = {}
     if mcmc.last_state is None:
         warm_key, run_key = jax.random.split(rng_key)
         with clock() as warming:
@@ -337,8 +334,8 @@ def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
         lead = a.ndim - len(site.shape)
         if a.shape[lead:] != site.shape or lead not in (1, 2):
             raise ValueError(
-                f"The draws of site {site.name!r} have shape {a.shape}; they must be (draw, …) or (chain, draw, …) with "
-                f"… = {site.shape}."
+                f"The draws of site {site.name!r} have shape {a.shape}; they must be (draw, …) or (chain, draw, …) "
+                f"with … = {site.shape}."
             )
         grouped[site.name] = a if lead == 2 else a[None]
     theta = _unconstrained(program, grouped, name)

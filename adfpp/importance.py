@@ -76,7 +76,7 @@ class Reweighted:
     @property
     def ess(self) -> float:
         """Effective number of independent draws from the true posterior."""
-        return float(np.exp(-logsumexp(2.0 * self.log_weights)))
+        return float(np.exp(-np.logaddexp.reduce(2.0 * self.log_weights)))
 
     def moved(self, mean: Any, sd: Any) -> float:
         """How far the weights move a mean of θ at most, in sds: the error of the approximation, if ``k_hat`` is good.
@@ -123,4 +123,5 @@ def reweighted(
     """Weighs draws ``(S, N)`` of a proposal by log joint minus log proposal, ``(S,)`` each."""
     ratio = np.where(np.isnan(log_joint), -np.inf, log_joint) - log_q
     weights, k = psislw(ratio)
-    return Reweighted(theta, weights, float(k), float(logsumexp(ratio) - np.log(len(ratio))), constrain)
+    log_evidence = np.logaddexp.reduce(ratio) - np.log(len(ratio))
+    return Reweighted(theta, weights, float(k), float(log_evidence), constrain)

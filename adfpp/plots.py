@@ -19,7 +19,7 @@ _MOST = {"forest": 20, "marginals": 9, "learning": 6}  # parameters shown unless
 _STEPS = 100  # of a learning curve
 _POINTS = 5000  # of a scatter
 _EVALUATIONS = 4_000_000  # rows times draws for the predictions of a run, with no fewer than 200 draws
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -249,8 +249,8 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
     refused = [comparison.truth.names[i] for i in wanted or [] if i not in at]
     if refused or not at:
         raise NotApplicable(
-            f"There is no learning curve of {', '.join(refused) or 'these parameters'}: what the belief holds is not the "
-            "same numbers one by one (a simplex or a matrix, say)."
+            f"There is no learning curve of {', '.join(refused) or 'these parameters'}: what the belief holds is not "
+            "these numbers one by one (a simplex or a matrix, say)."
         )
     order = wanted if wanted is not None else [i for i in by_error(comparison) if i in at][: _MOST["learning"]]
     middle, low, high = (comparison.truth.quantiles(_BAND)[k] for k in (1, 0, 2))
@@ -274,7 +274,7 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
         figure,
         comparison,
         f"Belief along the stream in {words}{', largest error first' if wanted is None else ''}",
-        "Line and band: median and central 68 % (mean ± sd) after the rows so far; grey: the reference, all rows at once.",
+        "Line and band: median and central 68 % (mean ± sd) after so many rows. Grey: the reference, all rows at once.",
         only=[*curves, comparison.reference],
     )
     return figure
@@ -370,7 +370,7 @@ def _predicted(comparison: Compared, fit: Fit) -> dict[str, np.ndarray]:
 
 
 def _words(comparison: Compared, predicted: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """What the reference's predictions are of, told from the numbers: a mean, or the probability of what was observed."""
+    """What is predicted, told from the reference's predictions: a mean, or the probability of what was observed."""
     length = comparison.joint.length
     rows = np.unique(np.linspace(0, length - 1, 64).astype(int))
     logs = comparison.joint.log_likelihood(_thinned(comparison, comparison.truth), rows)

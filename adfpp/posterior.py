@@ -194,7 +194,7 @@ class Posterior:
         log_q = np.asarray(self.distribution.log_prob(theta))
         return reweighted(np.asarray(theta), joint.log_joint(theta), log_q, self.program.constrain)
 
-    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], jax.Array]:
+    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
         """The other posterior's log density at this one's flat vectors."""
         ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.sites}
         order = np.concatenate([ours[s.name] for s in other.sites])
@@ -205,7 +205,9 @@ class Posterior:
         order = sorted(self.sites, key=lambda s: s.name)  # NumPyro flattens sites by name
         where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
         scale = self.belief.scale
-        covariance = scale @ scale.T if scale.ndim == 2 else jnp.diag(jnp.broadcast_to(scale**2, self.belief.mean.shape))
+        covariance = (
+            scale @ scale.T if scale.ndim == 2 else jnp.diag(jnp.broadcast_to(scale**2, self.belief.mean.shape))
+        )
         return {tuple(s.name for s in order): covariance[np.ix_(where, where)]}
 
     def initial_points(self, rng_key: jax.Array, num_chains: int = 1) -> dict[str, jax.Array]:

@@ -7,7 +7,7 @@ import io
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +18,7 @@ import numpy as np
 
 from adfpp.plots import Compared, by_error, colours, draw
 
-_PACKAGES = ("adfpp", "numpyro", "jax", "jaxlib", "arviz", "numpy", "matplotlib")
+_PACKAGES = ("numpyro", "jax", "jaxlib", "arviz", "numpy", "matplotlib")
 _FIRST, _MOST = 15, 500  # parameters of the table that are seen at once, and in all
 _DPI = 130
 
@@ -99,7 +99,8 @@ def _summary(comparison: Reported) -> str:
     items = []
     for name in comparison.names:
         grade, _, rest = str(verdicts[name]).partition(": ")
-        items.append(f"<li>{_run(comparison, name)} <strong>{escape(grade)}</strong> {escape(rest)}</li>")
+        method = f"<span class='method'>{escape(comparison.fits[name].method)}.</span>"
+        items.append(f"<li>{_run(comparison, name)} <strong>{escape(grade)}</strong> {escape(rest)}. {method}</li>")
     reference = escape(comparison.reference)
     if comparison.problems:
         why = escape("; ".join(comparison.problems))
@@ -108,7 +109,8 @@ def _summary(comparison: Reported) -> str:
             "What follows says how far the runs are from it, not how far they are from the posterior.</p>"
         )
     else:
-        words = f"<p>The reference {reference} is clean: {escape(str(verdicts[comparison.reference]).removeprefix('reference: '))}.</p>"
+        why = escape(str(verdicts[comparison.reference]).removeprefix("reference: "))
+        words = f"<p>The reference {reference} is clean: {why}.</p>"
     return f"<ul class='verdicts'>\n{chr(10).join(items)}\n</ul>\n{words}"
 
 
@@ -139,24 +141,38 @@ _SCORES = (
     _Column("speed-up", ("speed_up",)),
 )
 _MEANINGS = {
-    "largest error, rms error": "of the posterior means, in the reference's standard deviations: at 0.1 the two can hardly be "
-    "told apart in a picture, at 1 a mean is a whole standard deviation off. After ±: the reference's own Monte-Carlo "
-    "standard error, below which nothing can be said.",
-    "sd ratio": "the smallest and the largest ratio of the run's posterior standard deviations to the reference's. Below 1 the "
-    "run is too sure of itself.",
-    "KL": "Kullback–Leibler divergence of the run from the reference in nats, both taken as Gaussians in unconstrained space: "
-    "it sees correlations, which the columns before do not. After ±: about how much of it is the reference's sampling "
-    "error.",
-    "W1": "the worst Wasserstein-1 distance of a parameter's marginal from the reference's, in its standard deviations: it "
-    "sees the shape as well.",
-    "k̂": "Pareto k̂ of the run as a proposal for the posterior. Below 0.5 importance weights repair what is wrong with it, "
-    "above 0.7 they cannot.",
-    "elpd": "expected log predictive density of new rows, by leave-one-out cross-validation, ± its standard error. Higher is "
-    "better.",
+    "largest error, rms error": (
+        "of the posterior means, in the reference's standard deviations: at 0.1 the two can hardly be told apart in "
+        "a picture, at 1 a mean is a whole standard deviation off. After ±: the reference's own Monte-Carlo "
+        "standard error, below which nothing can be said."
+    ),
+    "sd ratio": (
+        "the smallest and the largest ratio of the run's posterior standard deviations to the reference's. Below 1 "
+        "the run is too sure of itself."
+    ),
+    "KL": (
+        "Kullback–Leibler divergence of the run from the reference in nats, both taken as Gaussians in "
+        "unconstrained space: it sees correlations, which the columns before do not. After ±: about how much of it "
+        "is the reference's sampling error."
+    ),
+    "W1": (
+        "the worst Wasserstein-1 distance of a parameter's marginal from the reference's, in its standard "
+        "deviations: it sees the shape as well."
+    ),
+    "k̂": (
+        "Pareto k̂ of the run as a proposal for the posterior. Below 0.5 importance weights repair what is wrong "
+        "with it, above 0.7 they cannot."
+    ),
+    "elpd": (
+        "expected log predictive density of new rows, by leave-one-out cross-validation, ± its standard error. "
+        "Higher is better."
+    ),
     "good rows": "the share of rows whose part of the elpd can be relied on.",
     "log evidence": "log probability of the data under the model, where the run tells it.",
-    "compile, run, sampling": "seconds to compile; seconds of the run itself once compiled (of MCMC: warm-up and sampling); of "
-    "these, what is left without MCMC's warm-up.",
+    "compile, run, sampling": (
+        "seconds to compile; seconds of the run itself once compiled (of MCMC: warm-up and sampling); of these, "
+        "what is left without MCMC's warm-up."
+    ),
     "speed-up": "the reference's run over this run's, both once compiled.",
 }
 
@@ -184,25 +200,32 @@ def _table(comparison: Reported, which: str, columns: Sequence[_Column], names: 
             around = float(table.loc[name, column.noise]) if column.noise is not None else math.nan
             values = {c: float(table.loc[name, c]) for c in column.columns}
             cells.append(_cell(values, column.noise, around, percent=column.percent))
-        method = f"<td class='words'>{escape(str(table.loc[name, 'method']))}</td>"
-        row = f"<th scope='row'>{_run(comparison, name)}</th>{''.join(cells)}{method}"
+        row = f"<th scope='row'>{_run(comparison, name)}</th>{''.join(cells)}"
         rows.append(f'<tr data-run="{escape(name)}">{row}</tr>')
     return (
         f"<div class='box'><table id='{which}'>\n"
-        f"<thead><tr><th scope='col'>run</th>{head}<th scope='col' class='words'>method</th></tr></thead>\n"
+        f"<thead><tr><th scope='col'>run</th>{head}</tr></thead>\n"
         f"<tbody>\n{chr(10).join(rows)}\n</tbody></table></div>"
     )
 
 
 _CAPTIONS = {
-    "forest": "Posterior intervals of all runs, side by side. Where a coloured interval lies on the grey one, the run says what "
-    "the reference says.",
-    "marginals": "Marginal posteriors. Grey: the reference. A curve beside it is a wrong mean, a narrower one is too sure of "
-    "itself.",
-    "predictions": "What each row of the data is expected to be, under a run and under the reference. Errors of parameters "
-    "matter as far as they are seen here.",
-    "learning": "What the online runs believed while the rows came in, towards what the reference finds with all rows at once. "
-    "A last jump or a drift away from the grey band shows that the order of the rows matters.",
+    "forest": (
+        "Posterior intervals of all runs, side by side. Where a coloured interval lies on the grey one, the run "
+        "says what the reference says."
+    ),
+    "marginals": (
+        "Marginal posteriors. Grey: the reference. A curve beside it is a wrong mean, a narrower one is too sure of "
+        "itself."
+    ),
+    "predictions": (
+        "What each row of the data is expected to be, under a run and under the reference. Errors of parameters "
+        "matter as far as they are seen here."
+    ),
+    "learning": (
+        "What the online runs believed while the rows came in, towards what the reference finds with all rows at "
+        "once. A last jump or a drift away from the grey band shows that the order of the rows matters."
+    ),
 }
 
 
@@ -231,7 +254,7 @@ def _parameters(comparison: Reported) -> str:
     lines = []
     for parameter in order[:_MOST]:
         truth = found[comparison.reference].loc[parameter]
-        decimals = _decimals(float(truth["sd"]) / 10.0, float(truth["mean"]))
+        decimals = _decimals(float(truth["sd"]) / 30.0, float(truth["mean"]))
         cells = [_cell({c: float(truth[c])}, decimals=decimals) for c in ("mean", "sd")]
         for name in comparison.names:
             row = found[name].loc[parameter]
@@ -296,11 +319,12 @@ def _repeat(comparison: Reported) -> str:
     first = f"jax.random.wrap_key_data(jax.numpy.array({key}, dtype='uint32'))" if key is not None else "rng_key"
     call = "\n".join(["runs = {", *runs, "}", "comparison = adfpp.compare(", f"    {first},", "    runs,", *given, ")"])
     rows = [("rows", str(comparison.joint.length)), ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))]
-    rows += [("Python", platform.python_version())]
+    rows += [("Python", platform.python_version()), ("adfpp", _version("adfpp") or "used from a folder, not installed")]
     rows += [(name, found) for name in _PACKAGES if (found := _version(name))]
     rows += [("numbers", str(np.dtype(comparison.joint.program.dtype)))]
     body = "".join(f"<tr><th scope='row'>{escape(k)}</th><td class='words'>{escape(v)}</td></tr>" for k, v in rows)
-    return f"<div class='box'><pre><code>{escape(call)}</code></pre></div>\n<table id='versions'><tbody>{body}</tbody></table>"
+    versions = f"<table id='versions'><tbody>{body}</tbody></table>"
+    return f"<div class='box'><pre><code>{escape(call)}</code></pre></div>\n{versions}"
 
 
 def _described(value: Any) -> str:
@@ -372,41 +396,64 @@ def _decimals(around: float, *values: float) -> int:
     return max(0, 2 - math.floor(math.log10(largest))) if largest > 0.0 else 0
 
 
-def _rules() -> Iterator[str]:
-    yield ":root{color-scheme:light;--ink:#222;--soft:#666;--line:#ddd}"
-    yield "*{box-sizing:border-box}"
-    yield "body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:64rem;background:#fff;color:var(--ink);"
-    yield "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}"
-    yield "h1{font-size:1.7rem;line-height:1.2;margin:0 0 .3rem;font-weight:650}"
-    yield "h2{font-size:1.2rem;margin:2.4rem 0 .7rem;padding-top:.8rem;border-top:1px solid var(--line)}"
-    yield "h3{font-size:1rem;margin:1.2rem 0 .4rem}"
-    yield ".about,figcaption,dd{color:var(--soft)} .about{margin:0}"
-    yield "h1,.about,.run,th[scope=row]{overflow-wrap:anywhere}"
-    yield ".run{font-weight:600;white-space:nowrap} .run::before{content:'';display:inline-block;width:.65em;height:.65em;"
-    yield "margin-right:.4em;border-radius:50%;background:var(--run)}"
-    yield ".verdicts strong{padding:.05em .5em;border:1px solid #bbb;border-radius:.6em;background:#f6f6f6;font-weight:600;"
-    yield "font-size:.9em;margin:0 .3em}"
-    yield ".verdicts{list-style:none;padding:0} .verdicts li{margin:.4rem 0}"
-    yield ".warning{padding:.7rem 1rem;border-left:4px solid #c77700;background:#fff7e8}"
-    yield ".box{overflow-x:auto;max-width:100%;-webkit-overflow-scrolling:touch}"
-    yield "table{border-collapse:collapse;font-size:.84rem;font-variant-numeric:tabular-nums}"
-    yield "th,td{padding:.3rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}"
-    yield "thead th{vertical-align:bottom;color:var(--soft);font-weight:600;border-bottom:1px solid #999}"
-    yield "tbody th,th:first-child,.words{text-align:left} th[scope=colgroup]{text-align:center}"
-    yield "th:first-child{position:sticky;left:0;background:#fff}"
-    yield ".parameters td:nth-child(5n+4),.first{border-left:1px solid var(--line)}"
-    yield ".noise{color:var(--soft)}"
-    yield "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;font-size:.88rem;margin:1rem 0}"
-    yield "dt{font-weight:600} dd{margin:0}"
-    yield "@media(max-width:40rem){dl{display:block} dd{margin:0 0 .5rem}}"
-    yield "figure{margin:1.2rem 0 2rem} figure img{display:block;width:100%;min-width:34rem;max-width:56rem;height:auto}"
-    yield "figcaption{font-size:.9rem;margin-top:.3rem}"
-    yield "pre{margin:.4rem 0;padding:.8rem 1rem;background:#f6f6f6;font:.82rem/1.45 ui-monospace,SFMono-Regular,Menlo,"
-    yield "Consolas,monospace;width:max-content;min-width:100%} summary{cursor:pointer;margin:.6rem 0}"
-    yield "@media print{body{max-width:none;padding:0;font-size:11pt} .box{overflow:visible} figure{break-inside:avoid}"
-    yield "figure img{min-width:0;max-width:100%;max-height:90vh;object-fit:contain} table{font-size:7pt}"
-    yield "th,td{padding:.15rem .3rem} pre{white-space:pre-wrap;width:auto} tr{break-inside:avoid}"
-    yield "details::details-content{content-visibility:visible;block-size:auto}}"
-
-
-_STYLE = "\n".join(_rules())
+_STYLE = """
+:root { color-scheme: light; --ink: #222; --soft: #666; --line: #ddd }
+* { box-sizing: border-box }
+body {
+  margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 64rem; background: #fff; color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+}
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; font-weight: 650 }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .7rem; padding-top: .8rem; border-top: 1px solid var(--line) }
+h3 { font-size: 1rem; margin: 1.2rem 0 .4rem }
+h1, .about, li { overflow-wrap: anywhere }
+.about, figcaption, dd, .noise, .method { color: var(--soft) }
+.about { margin: 0 }
+.run { font-weight: 600 }
+.run::before {
+  content: ""; display: inline-block; width: .65em; height: .65em; margin-right: .4em; border-radius: 50%;
+  background: var(--run); print-color-adjust: exact;
+}
+.verdicts { list-style: none; padding: 0 }
+.verdicts li { margin: .4rem 0 }
+.verdicts strong {
+  padding: .05em .5em; margin: 0 .3em; border: 1px solid #bbb; border-radius: .6em; background: #f6f6f6;
+  font-weight: 600; font-size: .9em;
+}
+.warning { padding: .7rem 1rem; border-left: 4px solid #c77700; background: #fff7e8 }
+.box { overflow-x: auto; max-width: 100% }
+table { border-collapse: collapse; font-size: .84rem; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line) }
+thead th { vertical-align: bottom; color: var(--soft); font-weight: 600 }
+thead tr:last-child th { border-bottom: 1px solid #999 }
+tbody th, th:first-child, .words { text-align: left }
+th[scope="colgroup"] { text-align: center }
+th:first-child { position: sticky; left: 0; background: #fff }
+.parameters td:nth-child(5n+4), .first { border-left: 1px solid var(--line) }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; font-size: .88rem; margin: 1rem 0 }
+dt { font-weight: 600 }
+dd { margin: 0 }
+figure { margin: 1.2rem 0 2rem }
+figure img { display: block; width: 100%; min-width: 34rem; max-width: 56rem; height: auto }
+figcaption { font-size: .9rem; margin-top: .3rem }
+pre {
+  margin: .4rem 0; padding: .8rem 1rem; width: max-content; min-width: 100%; background: #f6f6f6;
+  font: .82rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+}
+summary { cursor: pointer; margin: .6rem 0 }
+@media (max-width: 40rem) {
+  dl { display: block }
+  dd { margin: 0 0 .5rem }
+}
+@media print {
+  body { max-width: none; padding: 0; font-size: 10pt }
+  .box { overflow: visible }
+  figure, tr { break-inside: avoid }
+  figure img { min-width: 0; max-width: 100%; max-height: 85vh; object-fit: contain; object-position: left }
+  table { font-size: 7pt }
+  th, td { padding: .15rem .3rem }
+  .parameters { font-size: 6pt }
+  pre { white-space: pre-wrap; width: auto }
+  details::details-content { content-visibility: visible; block-size: auto }
+}
+"""

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-
 from adfpp.dynamics import Static
 from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status

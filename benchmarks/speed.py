@@ -182,7 +182,8 @@ def dispatch() -> list[Line]:
 def dispatch_in_line() -> list[Line]:
     """The same where JAX runs every program in the calling thread, a setting of the process."""
     code = (
-        "import jax; jax.config.update('jax_cpu_enable_async_dispatch', False); jax.config.update('jax_enable_x64', 1)\n"
+        "import jax; jax.config.update('jax_enable_x64', True)\n"
+        "jax.config.update('jax_cpu_enable_async_dispatch', False)\n"
         "from benchmarks.speed import dispatch; print([tuple(line) for line in dispatch()])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,14 +14,18 @@ REPOSITORY = Path(__file__).parent.parent
 # The rooms of adfpp, lowest layer first. A room imports from the layers below it and, where no circle
 # comes of it, from its own. `posterior` stands below the schedules because their `get_posterior` makes one.
 LAYERS = (
-    {"marks"},
+    {"marks", "arviz_lines"},
+    {"importance", "arviz_plots"},
     {"field", "tilt", "families", "dynamics", "distributions", "prior", "theory"},
     {"factors"},
     {"kernel"},
     {"model"},
     {"posterior", "explain", "stream"},
     {"adf", "ep", "baselines"},
-    {"compare", "export"},
+    {"export", "fits", "checkpoint", "tabular"},
+    {"plots"},
+    {"selfcheck", "report"},
+    {"compare"},
     {"__init__"},
     {"cli", "__main__"},
 )

@@ -127,7 +127,7 @@ def test_file_is_a_plain_archive(tmp_path: Path):
     with np.load(tmp_path / "c", allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     header = json.loads(arrays.pop("header").tobytes())
-    assert header["format_version"] == 1
+    assert header["format_version"] == 1 and header["adfpp"] == adfpp.__version__
     names = [entry["name"] for entry in header["state"]]
     assert np.array_equal(arrays[f"state{names.index('.belief.mean')}"], state.belief.mean)
     assert all(a.dtype != object for a in arrays.values())

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+import xarray
 
 import adfpp
 from adfpp import checkpoint
@@ -130,6 +131,11 @@ def test_stream_is_update(run: Run):
     assert "49 OK: absorbed" in out and "1 NOT_FINITE: refused" in out
     summary = pd.read_csv("out/summary.csv", index_col=0)
     np.testing.assert_allclose(summary["mean"], state.belief.mean, rtol=1e-12)
+    with xarray.open_dataset("out/posterior.nc", group="posterior") as draws:
+        assert dict(draws.sizes) == {"chain": 4, "draw": 1000, "w_dim_0": 2}
+        error = (draws["w"].mean(("chain", "draw")).values - summary["mean"]) / (summary["sd"] / np.sqrt(4000))
+        np.testing.assert_allclose(error, 0.0, atol=4.5)
+        np.testing.assert_allclose(draws["w"].std(("chain", "draw")), summary["sd"], rtol=0.06)
 
 
 def test_stopped_file_goes_on_to_the_same_bits(run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -338,7 +344,7 @@ def test_compare_hands_over_and_writes(run: Run, monkeypatch: pytest.MonkeyPatch
 
     def stand_in(key: jax.Array, runs: Any, *args: Any, **kwargs: Any) -> Any:
         seen.update(kwargs, key=key, runs=runs, args=args, x64=jax.numpy.zeros(()).dtype == float)
-        table = pd.DataFrame({"error_max": [0.25]}, index=["adf"])
+        table = pd.DataFrame({"error_max": [0.25], "verdict": ["rather good"]}, index=["adf"])
         return SimpleNamespace(
             overview=table,
             parameters=table,
@@ -351,9 +357,29 @@ def test_compare_hands_over_and_writes(run: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys.modules["adfpp.compare"], "compare", stand_in)
     words = ("compare", "m.py", "--data", "d.csv", "--rows", "y=label,x=a+b", "--set", "noise=0.5", "--out", "o")
     code, out, _ = run(*words, "--samples", "30", "--warmup", "20", "--chains", "2", "--seed", "9")
-    assert code == 0 and "0.25" in out
+    assert code == 0 and "0.25" in out and "adf: rather good" in out
     assert {p.name for p in Path("o").iterdir()} == {"overview.csv", "parameters.csv", "report.html", "adf.nc"}
     assert np.array_equal(seen["x"], numbers()[:50, 1:]) and np.array_equal(seen["y"], numbers()[:50, 0])
     assert isinstance(seen["runs"]["adf"], adfpp.ADF) and seen["noise"] == 0.5 and seen["reference"] == "nuts"
     assert (seen["num_samples"], seen["num_warmup"], seen["num_chains"]) == (30, 20, 2)
     assert seen["key"] == jax.random.key(9) and seen["args"] == () and seen["x64"]
+
+
+@pytest.mark.slow
+def test_compare_end_to_end(run: Run):
+    """The real thing: NUTS agrees with this linear model's online posterior, and every file is there."""
+    words = ("compare", "m.py", "--data", "d.csv", "--rows", "y=label,x=a+b", "--out", "o")
+    code, out, err = run(*words, "--samples", "2000", "--warmup", "500", "--chains", "2")
+    assert code == 0, err
+    assert "adf: " in out and "nuts: " in out
+    assert {p.name for p in Path("o").iterdir()} == {
+        "overview.csv",
+        "parameters.csv",
+        "report.html",
+        "adf.nc",
+        "nuts.nc",
+    }
+    overview = pd.read_csv("o/overview.csv", index_col=0)
+    assert overview.loc["adf", "error_max"] < 0.15 and 0.9 < overview.loc["adf", "sd_ratio_min"]
+    with xarray.open_dataset("o/nuts.nc", group="posterior") as draws:
+        assert draws["w"].shape == (2, 1000, 2)

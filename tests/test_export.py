@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,24 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
+from numpyro.infer.util import potential_energy
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
 from adfpp import arviz_lines
-from adfpp.export import ExportWarning, loo, to_arviz
+from adfpp.export import ExportWarning, fit_to_arviz, loo, to_arviz
+from adfpp.fits import Fit
 
-# pandas 3 on what ArviZ 0.23 (Python 3.11) does in compare
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
+pytestmark = [
+    # pandas 3 on what ArviZ 0.23 (Python 3.11) does in compare
+    pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame"),
+    # ArviZ's own leave-one-out on the few hundred draws of NUTS that there is time for here
+    pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution"),
+]
+
+az: Any = arviz  # whose names and types differ between the lines
+gaussian: Any = multivariate_normal  # whose stub takes no matrix
 
 GROUPS = {
     "posterior",
@@ -51,20 +59,20 @@ def regression(x: Any, y: Any = None) -> None:
 def grouped(x: Any, group: Any, groups: int, y: Any = None, z: Any = None) -> None:
     """Plates, transforms, an event whose unconstrained shape differs, two observed sites, deterministic sites."""
     w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    scale = numpyro.sample("scale", dist.HalfNormal(1))
-    share: Any = numpyro.sample("share", dist.Dirichlet(jnp.array([4.0, 4.0, 4.0])))
+    numpyro.sample("scale", dist.HalfNormal(1))  # these two learn nothing, which keeps the compilation short
+    numpyro.sample("share", dist.Dirichlet(jnp.array([4.0, 4.0, 4.0])))
     with numpyro.plate("group", groups):
         shift: Any = numpyro.sample("shift", dist.Normal(0, 1))
     numpyro.deterministic("double", 2 * w)
     with numpyro.plate("rows", x.shape[0]):
         mean = numpyro.deterministic("mean", x @ w + shift[group])
-        numpyro.sample("y", dist.Normal(mean, 1 + scale), obs=y)
-        numpyro.sample("z", dist.Normal(share[:2], 0.5).to_event(1), obs=z)
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+        numpyro.sample("z", dist.Normal(w, 0.5).to_event(1), obs=z)
 
 
 def logistic(x: Any, y: Any = None) -> None:
     """Three slopes."""
-    w = numpyro.sample("w", dist.Normal(0, 1.5).expand([x.shape[-1]]).to_event(1))
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
@@ -91,6 +99,11 @@ def exact_loo(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.array(out)
 
 
+def pointwise(elpd: Any) -> np.ndarray:
+    """Of each observation."""
+    return elpd["elpd_i" if arviz_lines.is_new_line() else "loo_i"].values
+
+
 def flat(data: Any, group: str, name: str) -> np.ndarray:
     """A variable with chain and draw as one axis."""
     a = arviz_lines.group(data, group)[name].values
@@ -113,9 +126,7 @@ def wide() -> Any:
     x, group = rng.normal(size=(16, 2)), rng.integers(0, 4, 16)
     y, z = x @ [1.0, -1.0] + rng.normal(size=16), 0.5 * rng.normal(size=(16, 2)) + 0.3
     adf = adfpp.ADF(grouped)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", adfpp.RowsMarked)
-        result = adf.run(jax.random.key(0), x, group, 4, y=y, z=z, progress_bar=False, snapshots=16)
+    result = adf.run(jax.random.key(0), x, group, 4, y=y, z=z, progress_bar=False, snapshots=16)
     names = {"column": ["left", "right"], "kind": list("abc"), "group": [10, 20, 30, 40]}
     dims = {"w": ["column"], "double": ["column"], "x": ["rows", "column"], "share": ["kind"]}
     return result, (x, group, 4), {"y": y, "z": z}, to_arviz(result, x, group, 4, y=y, z=z, coords=names, dims=dims)
@@ -126,14 +137,14 @@ def against_nuts() -> Any:
     """A logistic regression by ADF and by NUTS, both in ArviZ's terms."""
     rng = np.random.default_rng(13)
     x = rng.normal(size=(40, 3))
-    y = (x @ [1.0, -1.0, 0.5] + rng.logistic(size=40) > 0).astype(int)
+    y = (x @ [0.5, -0.5, 0.3] + rng.logistic(size=40) > 0).astype(int)
     result = adfpp.ADF(logistic).run(jax.random.key(0), x, y=y, progress_bar=False, snapshots=64)
     nuts = MCMC(
         NUTS(logistic), num_warmup=200, num_samples=200, num_chains=2, chain_method="vectorized", progress_bar=False
     )
     nuts.run(jax.random.key(1), x, y=y)
     data = to_arviz(result, x, y=y, num_samples=2000)
-    theirs = arviz.from_numpyro(nuts, log_likelihood=True)
+    theirs = az.from_numpyro(nuts, log_likelihood=True)
     return result, data, theirs, (x, y)
 
 
@@ -144,8 +155,8 @@ def test_draws_and_densities_are_the_exact_posterior(conjugate: Any) -> None:
     """Where the approximation is exact, log p − log q is the log evidence at every draw."""
     _, _, x, y, data = conjugate
     w, mean_and_covariance = flat(data, "posterior", "w"), exact(x, y)
-    log_q = multivariate_normal(*mean_and_covariance).logpdf(w)
-    evidence = multivariate_normal(np.zeros(len(y)), x @ x.T + NOISE**2 * np.eye(len(y))).logpdf(y)
+    log_q = gaussian(*mean_and_covariance).logpdf(w)
+    evidence = gaussian(np.zeros(len(y)), x @ x.T + NOISE**2 * np.eye(len(y))).logpdf(y)
     np.testing.assert_allclose(flat(data, "sample_stats", "log_q"), log_q, atol=1e-8)
     np.testing.assert_allclose(flat(data, "sample_stats", "log_p"), log_q + evidence, atol=1e-8)
     np.testing.assert_allclose(flat(data, "sample_stats", "lp"), flat(data, "sample_stats", "log_p"))
@@ -194,11 +205,11 @@ def test_everything_belongs_together_row_by_row(wide: Any) -> None:
     }
     for name, expected in prior.items():
         np.testing.assert_allclose(flat(exported, "log_prior", name), expected, atol=1e-8)
-    potential = jax.vmap(lambda s: numpyro.infer.util.potential_energy(grouped, args, data, s))(
+    potential = jax.vmap(lambda s: potential_energy(grouped, args, data, s))(
         {name: jnp.asarray(a) for name, a in free.items()}
     )
     np.testing.assert_allclose(flat(exported, "sample_stats", "log_p"), -potential, atol=1e-8)
-    extracted: Any = arviz.extract(exported, var_names=["scale"])
+    extracted = az.extract(exported, var_names=["scale"])
     np.testing.assert_array_equal(extracted.values, sites["scale"])
 
 
@@ -274,6 +285,37 @@ def test_groups_can_be_left_out(wide: Any) -> None:
         loo(whole, "u")
 
 
+def test_draws_without_data(wide: Any) -> None:
+    """After a stream that is gone there are still the posterior's draws."""
+    result = wide[0]
+    data = to_arviz(result.posterior, coords={"column": ["left", "right"]}, dims={"w": ["column"]})
+    assert set(arviz_lines.groups(data)) == {"posterior", "unconstrained_posterior", "sample_stats"}
+    assert arviz_lines.group(data, "posterior")["w"].dims == ("chain", "draw", "column")
+    np.testing.assert_allclose(flat(data, "posterior", "shift"), flat(wide[-1], "posterior", "shift"), atol=1e-12)
+
+
+def test_a_run_of_a_comparison(against_nuts: Any) -> None:
+    """Draws of MCMC keep their chains and are nobody's approximation; those of ADF keep their log q."""
+    result, data, theirs, (x, y) = against_nuts
+    theta = arviz_lines.group(theirs, "posterior")["w"].values
+    nuts = fit_to_arviz(Fit("nuts", "NUTS", result.posterior.program, theta), x, y=y, predictive=False)
+    np.testing.assert_array_equal(arviz_lines.group(nuts, "posterior")["w"].values, theta)
+    np.testing.assert_allclose(flat(nuts, "log_likelihood", "y"), flat(theirs, "log_likelihood", "y"), atol=1e-6)
+    assert set(arviz_lines.group(nuts, "sample_stats").data_vars) == {"log_p", "lp"}
+    attrs = arviz_lines.group(nuts, "posterior").attrs
+    assert (attrs["inference_library"], attrs["method"]) == ("numpyro", "NUTS") and "family" not in attrs
+    with pytest.raises(ValueError, match="arviz.loo"):
+        loo(nuts)
+    draws, log_q = (arviz_lines.group(data, g)[v].values for g, v in (("posterior", "w"), ("sample_stats", "log_q")))
+    fit = Fit("adf", "ADF", result.posterior.program, draws, result.posterior, log_q, source=result)
+    again = fit_to_arviz(fit, x, y=y, predictive=False)
+    np.testing.assert_allclose(flat(again, "sample_stats", "log_p"), flat(data, "sample_stats", "log_p"), atol=1e-9)
+    attrs = arviz_lines.group(again, "posterior").attrs
+    assert (attrs["inference_library"], attrs["family"]) == ("adfpp", "full") and "trajectory" in arviz_lines.groups(
+        again
+    )
+
+
 def test_large_exports_are_announced(conjugate: Any) -> None:
     """More than a gigabyte is told before it is made (the warning is an error here, so nothing is made)."""
     _, result, x, y, _ = conjugate
@@ -290,13 +332,26 @@ def test_loo_agrees_with_refitting(family: str) -> None:
     x, y = regression_data(11)
     result = adfpp.ADF(regression, family=family).run(jax.random.key(0), x, y=y, progress_bar=False, snapshots=32)
     data = to_arviz(result, x, y=y, num_samples=8000)
-    pointwise = loo(data)["elpd_i" if arviz_lines.is_new_line() else "loo_i"].values
+    each = pointwise(loo(data))
     expected = exact_loo(x, y)
-    assert np.abs(pointwise - expected).max() < 0.05
-    assert abs(pointwise.sum() - expected.sum()) < 0.1
+    assert np.abs(each - expected).max() < 0.05
+    assert abs(each.sum() - expected.sum()) < 0.1
     values = flat(data, "log_likelihood", "y")
     plain = -logsumexp(-values, axis=0) + np.log(len(values))
     assert (abs(plain.sum() - expected.sum()) < 0.1) == (family == "full")
+
+
+def test_loo_of_a_logistic_regression_is_that_of_quadrature(against_nuts: Any) -> None:
+    """The corrected sum is that of a brute-force grid, where the posterior is not Gaussian."""
+    result, data, _, (x, y) = against_nuts
+    line = np.linspace(-2.5, 2.5, 41)
+    w = np.stack(np.meshgrid(line, line, line, indexing="ij"), -1).reshape(-1, 3) + np.asarray(result.state.belief.mean)
+    logs = -np.logaddexp(0, np.where(y == 1, -1, 1) * (w @ x.T))
+    joint = norm.logpdf(w).sum(1) + logs.sum(1)
+    expected = logsumexp(joint) - logsumexp(joint[:, None] - logs, axis=0)
+    each = pointwise(loo(data))
+    assert np.abs(each - expected).max() < 0.03
+    assert abs(each.sum() - expected.sum()) < 0.08
 
 
 @pytest.mark.skipif(not arviz_lines.is_new_line(), reason="ArviZ 0.23 has no leave-one-out for approximations")
@@ -304,8 +359,8 @@ def test_loo_is_that_of_arviz(against_nuts: Any) -> None:
     """The same numbers, to rounding, as ``loo_approximate_posterior``."""
     data = against_nuts[1]
     stats = arviz_lines.group(data, "sample_stats")
-    theirs: Any = arviz.loo_approximate_posterior(data, log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True)
-    ours = loo(data)
+    theirs = az.loo_approximate_posterior(data, log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True)
+    ours: Any = loo(data)
     for name in ("elpd", "se", "p", "good_k"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-9)
     for name in ("n_samples", "n_data_points", "scale", "warning", "approx_posterior"):
@@ -344,23 +399,23 @@ def test_pareto_tails() -> None:
 def test_arviz_statistics(against_nuts: Any) -> None:
     """Summary, R-hat, ESS, intervals and comparison with NUTS: independent draws in four chains."""
     _, data, theirs, _ = against_nuts
-    table: Any = arviz.summary(data, var_names=["w"])
+    table = az.summary(data, var_names=["w"])
     assert len(table) == 3 and (table["r_hat"].astype(float) < 1.02).all()
-    reference: Any = arviz.summary(theirs, var_names=["w"])
+    reference = az.summary(theirs, var_names=["w"])
     ours = arviz_lines.group(data, "posterior")["w"]
     nuts = arviz_lines.group(theirs, "posterior")["w"]
     assert reference.shape == table.shape
     difference = (ours.mean(("chain", "draw")) - nuts.mean(("chain", "draw"))) / nuts.std(("chain", "draw"))
     assert np.abs(difference).max() < 0.35
-    assert float(np.min(arviz.ess(ours.values[..., 0]))) > 1500
+    assert float(np.min(az.ess(ours.values[..., 0]))) > 1500
     for name in ("rhat", "ess", "hdi"):
-        assert getattr(arviz, name)(data, var_names=["w"])["w"].size in (3, 6)
-    assert arviz.extract(data, keep_dataset=True)["w"].sizes == {"w_dim_0": 3, "sample": 2000}
-    elpd, exact_one = loo(data), arviz.loo(theirs, pointwise=True)
-    compared: Any = arviz.compare({"adf": elpd, "nuts": exact_one})
+        assert getattr(az, name)(data, var_names=["w"])["w"].size in (3, 6)
+    assert az.extract(data, keep_dataset=True)["w"].sizes == {"w_dim_0": 3, "sample": 2000}
+    elpd, exact_one = loo(data), az.loo(theirs, pointwise=True)
+    compared = az.compare({"adf": elpd, "nuts": exact_one})
     assert set(compared.index) == {"adf", "nuts"}
     total = "elpd" if arviz_lines.is_new_line() else "elpd_loo"
-    assert abs(elpd[total] - exact_one[total]) < 0.3
+    assert abs(elpd[total] - exact_one[total]) < 0.5
     assert "good" in str(elpd)
 
 
@@ -368,7 +423,7 @@ def test_arviz_plots(against_nuts: Any) -> None:
     """The plots that a user reaches for, on this line's own terms."""
     _, data, theirs, _ = against_nuts
     elpd = loo(data)
-    compared = arviz.compare({"adf": elpd, "nuts": arviz.loo(theirs, pointwise=True)})
+    compared = az.compare({"adf": elpd, "nuts": az.loo(theirs, pointwise=True)})
     drawn = {
         kind: arviz_lines.plot(kind, data, var_names=["w"]) for kind in ("forest", "dist", "pair", "trace", "rank")
     }
@@ -396,11 +451,11 @@ def test_posterior_as_prior_is_the_prior(conjugate: Any) -> None:
         mean, covariance = exact(x, y)
         np.testing.assert_allclose(
             flat(data, "log_prior", "prior"),
-            multivariate_normal(mean, covariance).logpdf(flat(data, "posterior", "w")),
+            gaussian(mean, covariance).logpdf(flat(data, "posterior", "w")),
             atol=1e-8,
         )
         ratio = flat(data, "sample_stats", "log_p") - flat(data, "sample_stats", "log_q")
-        predicted = multivariate_normal(second @ mean, second @ covariance @ second.T + NOISE**2 * np.eye(len(labels)))
+        predicted = gaussian(second @ mean, second @ covariance @ second.T + NOISE**2 * np.eye(len(labels)))
         np.testing.assert_allclose(ratio, predicted.logpdf(labels), atol=1e-8)
         np.testing.assert_allclose(flat(data, "prior", "w").std(0), np.sqrt(np.diag(covariance)), rtol=0.1)
     explicit = to_arviz(adf.get_posterior(on), second, y=labels, prior=result.posterior)

@@ -20,7 +20,7 @@ from adfpp.selfcheck import DO_NOT_USE, RUN_EP, TRUST, check
 
 
 def logistic(x: Any, y: Any = None) -> None:
-    w = numpyro.sample("w", dist.Normal(0, 2.5).expand([x.shape[-1]]).to_event(1))
+    w: Any = numpyro.sample("w", dist.Normal(0, 2.5).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, 2.5))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w + b), obs=y)
@@ -28,8 +28,8 @@ def logistic(x: Any, y: Any = None) -> None:
 
 def noisy(x: Any, y: Any = None, noise: float = 0.5, m: Any = None) -> None:
     """A positive site, a simplex, a factor and a masked site."""
-    s = numpyro.sample("s", dist.HalfNormal(2.0))
-    p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+    s: Any = numpyro.sample("s", dist.HalfNormal(2.0))
+    p: Any = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
     b = numpyro.sample("b", dist.Normal(0, 1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.factor("f", -0.1 * (b - x) ** 2)
@@ -115,7 +115,7 @@ def integrals(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Grid, log-likelihood of a 0 and a 1 there, and log joint plus the grid's log weight."""
     t = np.linspace(-12, 12, 20001)
     logs = np.stack([-np.logaddexp(0, t), -np.logaddexp(0, -t)])
-    return t, logs, stats.norm(0, 0.8).logpdf(t) + logs[y].sum(0) + np.log(t[1] - t[0])
+    return t, logs, stats.norm.logpdf(t, 0, 0.8) + logs[y].sum(0) + np.log(t[1] - t[0])
 
 
 def test_weights_mend_a_wrong_posterior() -> None:
@@ -142,7 +142,7 @@ def test_weights_mend_a_wrong_posterior() -> None:
 def test_k_hat_is_the_tails(width: float, low: float, high: float) -> None:
     """Target N(0, 1), proposal N(0, width²): ratios with a Pareto tail of shape 1 - width², or bounded ones."""
     theta = np.random.default_rng(0).normal(0, width, (20_000, 1))
-    log_q = stats.norm(0, width).logpdf(theta[:, 0])
+    log_q = stats.norm.logpdf(theta[:, 0], 0, width)
     found = reweighted(theta, stats.norm.logpdf(theta[:, 0]), log_q, lambda t: {"t": t})
     assert low < found.k_hat < high
     assert ("not to be relied on" in repr(found)) == (found.k_hat > 0.7)
@@ -163,14 +163,12 @@ def test_leave_one_out_on_an_approximation() -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(30) < 0.7).astype(int)
     t, logs, log_joint = integrals(y)
-    exact = sum(
-        np.logaddexp.reduce(log_joint) - np.logaddexp.reduce(log_joint - logs[value]) for value in y
-    )
+    exact = sum(np.logaddexp.reduce(log_joint) - np.logaddexp.reduce(log_joint - logs[value]) for value in y)
     mass = np.exp(log_joint - np.logaddexp.reduce(log_joint))
     mean, sd = mass @ t, np.sqrt(mass @ t**2 - (mass @ t) ** 2)
     draws = rng.normal(mean + 1.5 * sd, 1.2 * sd, 8000)
     at = np.stack([-np.logaddexp(0, draws), -np.logaddexp(0, -draws)])
-    ratio = stats.norm(0, 0.8).logpdf(draws) + at[y].sum(0) - stats.norm(mean + 1.5 * sd, 1.2 * sd).logpdf(draws)
+    ratio = stats.norm.logpdf(draws, 0, 0.8) + at[y].sum(0) - stats.norm.logpdf(draws, mean + 1.5 * sd, 1.2 * sd)
 
     def log_lik(rows: np.ndarray) -> np.ndarray:
         return at[y[rows]].T

@@ -40,7 +40,9 @@ class Joint:
         _, leaves, names, treedef = bind(program.model, args, kwargs)
         if treedef != program.layout.treedef:
             given, expected = tuple(dict.fromkeys(names)), tuple(dict.fromkeys(program.layout.names))
-            raise ModelError(f"The arguments do not fit: the model was read with {expected}, and this call has {given}.")
+            raise ModelError(
+                f"The arguments do not fit: the model was read with {expected}, and this call has {given}."
+            )
         self.program = program
         self.priors = dict(prior) if isinstance(prior, Mapping) else {}
         self.flat_prior = prior if callable(prior) else None
@@ -48,7 +50,9 @@ class Joint:
         for a, expected in zip(self.rows, program.row_shapes, strict=True):
             if a.shape[1:] != expected.shape or len(a) != len(self.rows[0]):
                 shapes = {n: a.shape for n, a in zip(program.layout.named("row"), self.rows, strict=False)}
-                raise ModelError(f"The arguments that carry rows have other shapes than the model was read with: {shapes}.")
+                raise ModelError(
+                    f"The arguments that carry rows have other shapes than the model was read with: {shapes}."
+                )
         self.length = len(self.rows[0])
 
     # ------------------------------------------------------------------------------------------ densities
