@@ -1,9 +1,10 @@
 """Online Bayesian inference for NumPyro models: assumed-density filtering, checked against NUTS."""
 
-from adfpp import distributions
+from adfpp import checkpoint, distributions
 from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
 from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
+from adfpp.export import loo, to_arviz
 from adfpp.families import Belief, Diagonal, Full, Spherical
 from adfpp.importance import Reweighted
 from adfpp.kernel import Status
@@ -44,7 +45,10 @@ __all__ = [
     "Status",
     "Tilted",
     "check",
+    "checkpoint",
     "compare",
     "distributions",
+    "loo",
     "register_tilt",
+    "to_arviz",
 ]

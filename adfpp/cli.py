@@ -675,6 +675,9 @@ def _checkpoint_path(text: str | None) -> Path | None:
 def _folder(text: str | None) -> Path | None:
     if text is None:
         return None
+    # said before hours of work, not after
+    if not any(importlib.util.find_spec(name) for name in ("h5netcdf", "netCDF4")):
+        raise UsageError("--out writes netCDF files by h5netcdf, which is not installed: pip install 'adfpp[netcdf]'.")
     Path(text).mkdir(parents=True, exist_ok=True)
     return Path(text)
 

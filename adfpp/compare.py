@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from numpyro.infer import MCMC, SVI
 
+from adfpp.dynamics import Static
 from adfpp.explain import Explanation
 from adfpp.fits import Fit, fit_draws, fit_mcmc, fit_online, fit_svi, nuts
 from adfpp.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
@@ -135,14 +136,7 @@ class Comparison:
     def _verdict(self, name: str, found: Mapping[str, Any]) -> str:
         fit = self.fits[name]
         if name == self.reference:
-            words = (
-                f"reference, NOT to be called the truth: {'; '.join(self.problems)}"
-                if self.problems
-                else f"reference: R-hat at most {np.nanmax(fit.r_hat):.3f}, ESS at least {np.min(fit.ess):.0f}, no divergences"
-                if fit.posterior is None
-                else "reference: an approximation, not the truth"
-            )
-            return words
+            return _reference_verdict(fit, self.problems)
         worst = fit.names[int(np.argmax(np.abs(_errors(fit, self.truth)["error"])))]
         words = judgement(
             found["error_max"],
@@ -315,6 +309,12 @@ def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
                 f"Run {name!r} is a {type(run).__name__}; it must be an adfpp.ADF, a numpyro.infer.SVI or a "
                 "numpyro.infer.MCMC."
             )
+        if _is_learner(run) and not isinstance(getattr(run, "dynamics", Static()), Static):
+            raise ValueError(
+                f"Run {name!r} has dynamics: its posterior is about parameters that move from row to row, which no "
+                "reference with parameters that stay is comparable to. Score its one-step-ahead predictions instead, "
+                "result.info.log_z, or adfpp.check."
+            )
     if isinstance(reference, str) and reference != "nuts" and reference not in runs:
         raise ValueError(f'reference is {reference!r}; it must be "nuts" or one of the runs {sorted(runs)}.')
     if not isinstance(reference, str | MCMC | Mapping):
@@ -387,6 +387,15 @@ def _problems(fit: Fit) -> tuple[str, ...]:
     if not np.min(fit.ess) >= 400:
         out.append(f"ESS {np.min(fit.ess):.0f} of {fit.names[int(np.argmin(fit.ess))]}, below 400")
     return (*out, *fit.notes)
+
+
+def _reference_verdict(fit: Fit, problems: Sequence[str]) -> str:
+    if fit.posterior is not None:
+        return "reference: an approximation, not the truth"
+    if problems:
+        return f"reference, NOT to be called the truth: {'; '.join(problems)}"
+    words = f"reference: R-hat at most {np.nanmax(fit.r_hat):.3f}, ESS at least {np.min(fit.ess):.0f}"
+    return f"{words}, no divergences" if isinstance(fit.source, MCMC) else words
 
 
 def _weighed(fit: Fit, joint: Joint, num_samples: int) -> tuple[Reweighted | None, Elpd]:

@@ -231,8 +231,11 @@ def within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
+NAMED_TUPLE = {"_fields", "_replace", "_asdict", "_make"}  # public, whatever they look like
+
+
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLE
 
 
 def test_imports_go_one_way():

@@ -333,6 +333,12 @@ def test_user_errors(run: Run, words: tuple[str, ...], told: str):
     assert err.splitlines()[-1].startswith("adfpp: ") and told in err
 
 
+def test_netcdf_is_missed_before_the_work(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, err = run(*STREAM, "d.csv", "--checkpoint", "c", "--out", "o")
+    assert code == 1 and "pip install 'adfpp[netcdf]'" in err and not Path("c").exists() and not Path("o").exists()
+
+
 def test_traceback_on_request(run: Run):
     with pytest.raises(UsageError, match="There is no file"):
         run("explain", "n.py:model", "--data", "d.csv", "--traceback")

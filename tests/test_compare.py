@@ -284,6 +284,8 @@ def test_what_cannot_be_compared_is_refused(data: Any) -> None:
         compare(key, {}, x, y=y)
     with pytest.raises(TypeError, match="'other' is a int"):
         compare(key, {"other": 3}, x, y=y)
+    with pytest.raises(ValueError, match="'walk' has dynamics"):
+        compare(key, {"walk": adfpp.ADF(linear, dynamics=adfpp.RandomWalk(0.1))}, x, y=y)
     with pytest.raises(ValueError, match="'gibbs'"):
         compare(key, {"adf": adf}, x, y=y, reference="gibbs")
     with pytest.raises(TypeError, match="reference is a list"):

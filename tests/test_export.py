@@ -104,7 +104,7 @@ def pointwise(elpd: Any) -> np.ndarray:
     return elpd["elpd_i" if arviz_lines.is_new_line() else "loo_i"].values
 
 
-def flat(data: Any, group: str, name: str) -> np.ndarray:
+def flat(data: Any, group: str, name: str) -> Any:
     """A variable with chain and draw as one axis."""
     a = arviz_lines.group(data, group)[name].values
     return a.reshape(-1, *a.shape[2:])
@@ -140,10 +140,10 @@ def against_nuts() -> Any:
     y = (x @ [0.5, -0.5, 0.3] + rng.logistic(size=40) > 0).astype(int)
     result = adfpp.ADF(logistic).run(jax.random.key(0), x, y=y, progress_bar=False, snapshots=64)
     nuts = MCMC(
-        NUTS(logistic), num_warmup=200, num_samples=200, num_chains=2, chain_method="vectorized", progress_bar=False
+        NUTS(logistic), num_warmup=200, num_samples=500, num_chains=2, chain_method="vectorized", progress_bar=False
     )
-    nuts.run(jax.random.key(1), x, y=y)
-    data = to_arviz(result, x, y=y, num_samples=2000)
+    nuts.run(jax.random.key(2), x, y=y)
+    data = to_arviz(result, x, y=y, num_samples=1000, num_chains=2)  # as many as of NUTS, for plots of both
     theirs = az.from_numpyro(nuts, log_likelihood=True)
     return result, data, theirs, (x, y)
 
@@ -350,8 +350,8 @@ def test_loo_of_a_logistic_regression_is_that_of_quadrature(against_nuts: Any) -
     joint = norm.logpdf(w).sum(1) + logs.sum(1)
     expected = logsumexp(joint) - logsumexp(joint[:, None] - logs, axis=0)
     each = pointwise(loo(data))
-    assert np.abs(each - expected).max() < 0.03
-    assert abs(each.sum() - expected.sum()) < 0.08
+    assert np.abs(each - expected).max() < 0.05
+    assert abs(each.sum() - expected.sum()) < 0.15
 
 
 @pytest.mark.skipif(not arviz_lines.is_new_line(), reason="ArviZ 0.23 has no leave-one-out for approximations")
@@ -407,15 +407,15 @@ def test_arviz_statistics(against_nuts: Any) -> None:
     assert reference.shape == table.shape
     difference = (ours.mean(("chain", "draw")) - nuts.mean(("chain", "draw"))) / nuts.std(("chain", "draw"))
     assert np.abs(difference).max() < 0.35
-    assert float(np.min(az.ess(ours.values[..., 0]))) > 1500
+    assert float(np.min(az.ess(ours.values[..., 0]))) > 700
     for name in ("rhat", "ess", "hdi"):
         assert getattr(az, name)(data, var_names=["w"])["w"].size in (3, 6)
-    assert az.extract(data, keep_dataset=True)["w"].sizes == {"w_dim_0": 3, "sample": 2000}
+    assert az.extract(data, keep_dataset=True)["w"].sizes == {"w_dim_0": 3, "sample": 1000}
     elpd, exact_one = loo(data), az.loo(theirs, pointwise=True)
     compared = az.compare({"adf": elpd, "nuts": exact_one})
     assert set(compared.index) == {"adf", "nuts"}
     total = "elpd" if arviz_lines.is_new_line() else "elpd_loo"
-    assert abs(elpd[total] - exact_one[total]) < 0.5
+    assert abs(elpd[total] - exact_one[total]) < 0.4
     assert "good" in str(elpd)
 
 

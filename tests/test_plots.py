@@ -26,6 +26,7 @@ from adfpp.plots import REFERENCE_COLOUR, colours
 
 ADF, ROUGH = "<b>adf</b>", "_rough $x$"  # names that HTML, Matplotlib's formulas and its legends trip over
 N_ROWS = 60
+PRIORS: dict[str, Any] = {"p": dist.Beta(2.0, 2.0), "q": dist.Dirichlet(np.ones(3))}
 
 
 def linear(x: Any, y: Any = None) -> None:
@@ -38,8 +39,7 @@ def linear(x: Any, y: Any = None) -> None:
 
 def coins(y: Any, z: Any) -> None:
     """Two observed sites, and a latent one with a transform."""
-    prior: Any = dist.Beta(2.0, 2.0)
-    p: Any = numpyro.sample("p", prior)
+    p: Any = numpyro.sample("p", PRIORS["p"])
     with numpyro.plate("rows", y.shape[0]):
         numpyro.sample("y", dist.Bernoulli(p), obs=y)
         numpyro.sample("z", dist.Categorical(jnp.stack([p, 1.0 - p])), obs=z)
@@ -47,8 +47,7 @@ def coins(y: Any, z: Any) -> None:
 
 def shares(z: Any) -> None:
     """The transform mixes the numbers of q."""
-    prior: Any = dist.Dirichlet(np.ones(3))
-    q: Any = numpyro.sample("q", prior)
+    q: Any = numpyro.sample("q", PRIORS["q"])
     with numpyro.plate("rows", z.shape[0]):
         numpyro.sample("z", dist.Categorical(q), obs=z)
 
@@ -194,6 +193,8 @@ def test_learning_ends_at_the_posterior(comparison: Comparison, known: Linear) -
         curve = lines[colours(comparison)[ADF]]
         assert np.array_equal(curve[:, 0], np.arange(1, N_ROWS + 1))
         assert curve[-1, 1] == pytest.approx(known.mean[i], abs=1e-6)  # ADF is exact here
+        grey: Any = axes.patches[0]
+        assert grey.get_height() == pytest.approx(2 * known.sd[i], rel=0.1)
         assert abs(lines[REFERENCE_COLOUR][0, 1] - known.mean[i]) < 0.15 * known.sd[i]
         band = axes.collections[0].get_paths()[0].vertices
         assert np.ptp(band[band[:, 0] == N_ROWS, 1]) == pytest.approx(2 * known.sd[i], rel=1e-4)

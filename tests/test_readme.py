@@ -1,6 +1,8 @@
 """The README's code runs as it stands, its plan is what is printed, and the pages it names exist."""
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +10,24 @@ import numpy as np
 import pytest
 
 import adfpp
+from adfpp.arviz_lines import groups
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def namespace() -> dict[str, Any]:
-    """What is left after running all Python blocks in order."""
+def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What is left after running all Python blocks in order, in an empty folder."""
     space: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", README, re.S):
-        exec(compile(block, "README.md", "exec"), space)
-    return space
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("readme"))
+    try:
+        for block in re.findall(r"```python\n(.*?)```", README, re.S):
+            exec(compile(block, "README.md", "exec"), space)
+        yield space
+    finally:
+        os.chdir(before)
 
 
 def test_the_code_runs(namespace: dict[str, Any]) -> None:
@@ -30,6 +38,9 @@ def test_the_code_runs(namespace: dict[str, Any]) -> None:
     assert list(namespace["post"].summary().columns) == ["mean", "sd", "5%", "95%"]
     assert namespace["info"].log_z.shape == (1,)
     assert isinstance(namespace["drifting"], adfpp.ADF)
+    assert namespace["comparison"].overview.loc["adf", "error_max"] < 0.5
+    assert Path("report.html").stat().st_size > 10_000
+    assert "trajectory" in groups(namespace["idata"])
 
 
 def test_the_plan_shown_is_the_plan_printed(namespace: dict[str, Any]) -> None:
