@@ -36,6 +36,7 @@ class Comparison:
         explanation: How the model was understood, where a run says.
         learners: By name, the runs that learn online.
         data: The call's arguments and keyword arguments.
+        options: What else it was made with, so that it can be repeated.
     """
 
     fits: dict[str, Fit]
@@ -47,6 +48,7 @@ class Comparison:
     explanation: Explanation | None
     learners: dict[str, Any]
     data: tuple[tuple[Any, ...], dict[str, Any]]
+    options: dict[str, Any]
 
     @property
     def truth(self) -> Fit:
@@ -270,8 +272,16 @@ def compare(
         if weighted_fit is not None:
             weighted[name] = weighted_fit
     learners = {name: run for name, run in runs.items() if _is_learner(run)}
-    data = (args, dict(kwargs))
-    return Comparison(fits, given, _problems(fits[given]), joint, weighted, elpd, explanation, learners, data)
+    options = {
+        "rng_key": np.asarray(jax.random.key_data(rng_key)).tolist(),
+        "reference": reference if isinstance(reference, str) else type(reference).__name__,
+        "num_samples": num_samples,
+        "num_warmup": num_warmup,
+        "num_chains": num_chains,
+        "svi_steps": svi_steps,
+    }
+    problems, data = _problems(fits[given]), (args, dict(kwargs))
+    return Comparison(fits, given, problems, joint, weighted, elpd, explanation, learners, data, options)
 
 
 # ---------------------------------------------------------------------------------------------------- the runs

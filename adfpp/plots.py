@@ -126,6 +126,36 @@ def by_error(comparison: Compared) -> np.ndarray:
     return np.argsort(-worst, kind="stable")
 
 
+def draw_check(ranks: np.ndarray, log_z: np.ndarray) -> Any:
+    """Where rows fell among their one-step-ahead predictions, and the running log score.
+
+    Args:
+        ranks: Ranks in (0, 1), uniform if the predictions are calibrated.
+        log_z: ``(n,)`` log predictive density of each row, in the order folded; 0 for refused ones.
+
+    Returns:
+        A Matplotlib ``Figure`` with two panels.
+    """
+    with _drawing():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8.0, 3.2), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        bins = int(np.clip(len(ranks) // 20, 5, 20))
+        left.hist(ranks, bins=bins, range=(0, 1), color=_RUN_COLOURS[0], alpha=0.7, edgecolor="white")
+        expected = len(ranks) / bins
+        spread = np.sqrt(expected * (1 - 1 / bins))
+        left.axhspan(expected - 2 * spread, expected + 2 * spread, color=REFERENCE_COLOUR, alpha=0.25, lw=0)
+        left.axhline(expected, color=REFERENCE_COLOUR)
+        left.set(xlabel="rank of a row among its predictions", ylabel="rows")
+        left.set_title("Calibrated: level, mostly inside the grey band", loc="left")
+        seen = np.arange(1, len(log_z) + 1)
+        right.plot(seen, np.cumsum(log_z) / seen, color=_RUN_COLOURS[0])
+        right.set(xlabel="rows seen", ylabel="mean log predictive density")
+        right.set_title("One-step-ahead score so far", loc="left")
+        return figure
+
+
 # ------------------------------------------------------------------------------------------------ the pictures
 
 

@@ -93,7 +93,7 @@ class Check:
         """Histogram of the one-step-ahead ranks and the running log score, as a Matplotlib figure."""
         from adfpp.plots import draw_check
 
-        return draw_check(self)
+        return draw_check(self.pit, self.log_z)
 
 
 def _figure(value: float, words: str, rest: str) -> str:
@@ -306,8 +306,8 @@ def _judge(
     elif max(shift, spread) > _SHOWS:
         mend.append(f"means move by up to {max(shift, spread):.2f} sd with the order of the rows: run EP, or NUTS")
     if error > _SHOWS and not stop:
-        good = "which are good, " if k_hat <= GOOD_K else ""
-        mend.append(f"importance weights, {good}move a mean by {error:.2f} sd: use .reweighted, or run EP or NUTS")
+        good = ", which are good," if k_hat <= GOOD_K else ""
+        mend.append(f"importance weights{good} move a mean by {error:.2f} sd: use .reweighted, or run EP or NUTS")
     if not stop and k_hat > GOOD_K and effective > _FEW_LOST:
         note.append(
             f"the far tails are lighter than the true posterior's (k-hat {k_hat:.2f}, though {effective:.0%} of the "

@@ -65,7 +65,9 @@ def main() -> None:
     print(adfpp.check(adf, result, x, y=y, progress_bar=False))
 
     report = comparison.report(options.out / "report.html")
-    print(f"\nreport: {report}")
+    for kind, figure in comparison.plot().items():
+        figure.savefig(options.out / f"{kind}.png", dpi=110)
+    print(f"\npictures: {options.out}/*.png\nreport: {report}")
 
 
 if __name__ == "__main__":

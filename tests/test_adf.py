@@ -1,5 +1,7 @@
 """The schedule as a user meets it: contract, streams, guard, and the traps that peers fell into."""
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -232,6 +234,86 @@ def test_interrupting_a_run_hands_back_what_was_reached(learner: Any, monkeypatc
     np.testing.assert_allclose(result.state.belief.mean, expected.belief.mean, atol=1e-12)
     assert int(result.state.rows) == 64
     np.testing.assert_allclose(result.info.log_z, info.log_z, atol=1e-12)
+
+
+@pytest.mark.parametrize(("every", "chunk"), [(1, None), (32, None), (32, 24), (80, 32), (500, 64)])
+def test_snapshots_are_the_beliefs_on_the_way(learner: Any, every: int, chunk: int | None) -> None:
+    """After every so many rows and at the end, whatever the chunks; the result is the same as without."""
+    adf, start, x, y = learner
+    plain = adf.run(jax.random.key(0), x[:96], y=y[:96], progress_bar=False)
+    result = adf.run(jax.random.key(0), x[:96], y=y[:96], progress_bar=False, snapshots=every, chunk_size=chunk)
+    np.testing.assert_allclose(result.state.belief.mean, plain.state.belief.mean, atol=1e-12)
+    np.testing.assert_allclose(result.info.log_z, plain.info.log_z, atol=1e-12)
+    rows, mean, sd, log_z, status = result.trajectory
+    assert rows.tolist() == sorted({*range(every, 97, every), 96})
+    assert mean.shape == sd.shape == (len(rows), 4) and status.tolist() == [0] * len(rows)
+    np.testing.assert_allclose(log_z.cumsum(), plain.info.log_z.cumsum()[rows - 1], atol=1e-9)
+    for step in {0, len(rows) // 2, len(rows) - 1}:
+        belief = adf.update(start, x[: rows[step]], y=y[: rows[step]])[0].belief
+        np.testing.assert_allclose(mean[step], belief.mean, atol=1e-12)
+        np.testing.assert_allclose(sd[step], np.sqrt(np.diag(belief.scale @ belief.scale.T)), atol=1e-12)
+    with pytest.raises(ValueError, match="snapshots must be"):
+        adf.run(jax.random.key(0), x, y=y, snapshots=0)
+
+
+def test_a_result_remembers_its_run(learner: Any) -> None:
+    """It knows its posterior and how to run again, in the same order, from the same start."""
+    adf, start, x, y = learner
+    first = adf.run(jax.random.key(7), x[:96], y=y[:96], shuffle=True, progress_bar=False)
+    assert first.trajectory is None and first.posterior.belief is first.state.belief
+    again = first.again(x[:96], y=y[:96], snapshots=32)
+    np.testing.assert_allclose(again.state.belief.mean, first.state.belief.mean, atol=1e-12)
+    np.testing.assert_allclose(again.info.log_z, first.info.log_z, atol=1e-12)
+    assert again.trajectory.rows.tolist() == [32, 64, 96]
+    second = adf.run(jax.random.key(8), x[96:192], y=y[96:192], state=first.state, progress_bar=False)
+    on = second.again(x[96:192], y=y[96:192])
+    assert equal(on.state, second.state)
+    begun = adf.run(jax.random.key(8), x[96:192], y=y[96:192], prior=first.posterior, progress_bar=False)
+    for run in (second.run, begun.run):
+        np.testing.assert_allclose(run.start.belief.mean, first.state.belief.mean, atol=1e-12)
+    assert first.run.start is None and first.run.rows == 96
+
+
+def test_a_result_is_a_pair_to_everybody_else(learner: Any) -> None:
+    """It unpacks, maps and pickles as the two fields; what lost its run says so and how to go on."""
+    adf, _, x, y = learner
+    result = adf.run(jax.random.key(0), x[:96], y=y[:96], progress_bar=False, snapshots=32)
+    state, info = result
+    assert (state, info) == (result.state, result.info) and result._fields == ("state", "info")
+    leaves, structure = jax.tree.flatten(result)
+    assert len(leaves) == len(jax.tree.leaves((state, info)))
+    mapped = jax.tree.map(lambda a: a, result)
+    arrays = result._replace(state=result.state._replace(rng_key=jax.random.key_data(result.state.rng_key)))
+    copies = [jax.tree.unflatten(structure, leaves), mapped, copy.copy(result), pickle.loads(pickle.dumps(arrays))]
+    for copied in copies:
+        assert type(copied) is adfpp.ADFResult
+        np.testing.assert_array_equal(copied.state.belief.mean, result.state.belief.mean)
+        for lost in (lambda r: r.posterior, lambda r: r.trajectory, lambda r: r.again(x, y=y)):
+            with pytest.raises(ValueError, match=r"to_arviz\(adf.get_posterior\(result\)"):
+                lost(copied)
+        adf.get_posterior(copied)
+    assert result.trajectory.rows.tolist() == [32, 64, 96]
+
+
+def test_an_interrupted_run_keeps_its_steps(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trajectory ends where the run did, and a run without a step has an empty one."""
+    adf, _, x, y = learner
+    real, calls = ADF._fold, {"count": 0}
+
+    def fold(self: ADF, *args: Any) -> Any:
+        calls["count"] += 1
+        if calls["count"] == 3:
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    monkeypatch.setattr(ADF, "_fold", fold)
+    with pytest.warns(UserWarning, match="Interrupted after 64 of 200 rows"):
+        result = adf.run(jax.random.key(0), x, y=y, snapshots=32, progress_bar=False)
+    assert result.trajectory is not None and result.trajectory.rows.tolist() == [32, 64] and result.run.rows == 64
+    calls["count"] = 2
+    with pytest.warns(UserWarning, match="Interrupted after 0 of 200 rows"):
+        nothing = adf.run(jax.random.key(0), x, y=y, snapshots=32, progress_bar=False)
+    assert nothing.trajectory is not None and nothing.trajectory.mean.shape == (0, 4)
 
 
 def test_run_reads_a_memory_map_by_chunks(tmp_path: Any, learner: Any) -> None:

@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
 from numpyro.infer.util import potential_energy
-from scipy.special import logsumexp
+from scipy import special
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
@@ -32,6 +32,7 @@ pytestmark = [
 
 az: Any = arviz  # whose names and types differ between the lines
 gaussian: Any = multivariate_normal  # whose stub takes no matrix
+logsumexp: Any = special.logsumexp
 
 GROUPS = {
     "posterior",
@@ -419,7 +420,7 @@ def test_arviz_statistics(against_nuts: Any) -> None:
     assert "good" in str(elpd)
 
 
-def test_arviz_plots(against_nuts: Any) -> None:
+def test_arviz_plots(against_nuts: Any, conjugate: Any) -> None:
     """The plots that a user reaches for, on this line's own terms."""
     _, data, theirs, _ = against_nuts
     elpd = loo(data)
@@ -430,7 +431,7 @@ def test_arviz_plots(against_nuts: Any) -> None:
     drawn["runs"] = arviz_lines.plot("forest", {"adf": data, "nuts": theirs}, var_names=["w"], combined=True)
     drawn["khat"] = arviz_lines.plot("khat", elpd)
     drawn["compare"] = arviz_lines.plot("compare", compared)
-    drawn["ppc"] = arviz_lines.plot("ppc", data, num_samples=20)
+    drawn["ppc"] = arviz_lines.plot("ppc", conjugate[-1], num_samples=20)
     for kind, figure in drawn.items():
         figure.canvas.draw()
         assert figure.axes, kind

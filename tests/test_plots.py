@@ -41,15 +41,15 @@ def coins(y: Any, z: Any) -> None:
     """Two observed sites, and a latent one with a transform."""
     p: Any = numpyro.sample("p", PRIORS["p"])
     with numpyro.plate("rows", y.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(p), obs=y)
-        numpyro.sample("z", dist.Categorical(jnp.stack([p, 1.0 - p])), obs=z)
+        numpyro.sample("y", dist.BernoulliProbs(p), obs=y)
+        numpyro.sample("z", dist.CategoricalProbs(jnp.stack([p, 1.0 - p])), obs=z)
 
 
 def shares(z: Any) -> None:
     """The transform mixes the numbers of q."""
     q: Any = numpyro.sample("q", PRIORS["q"])
     with numpyro.plate("rows", z.shape[0]):
-        numpyro.sample("z", dist.Categorical(q), obs=z)
+        numpyro.sample("z", dist.CategoricalProbs(q), obs=z)
 
 
 class Linear:

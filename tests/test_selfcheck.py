@@ -218,6 +218,9 @@ def test_a_well_mixed_stream_is_fine(mixed: Any) -> None:
     assert found.statuses == {"OK": 4000}
     assert found.score == pytest.approx(result.info.log_z.mean(), rel=1e-6)
     assert str(found).startswith("trust it") and repr(found) == str(found)
+    ranks, score = found.plot().axes
+    assert sum(bar.get_height() for bar in ranks.patches[:5]) == 63  # the first are the bars
+    assert score.lines[0].get_ydata()[-1] == pytest.approx(found.score)
 
 
 def test_a_stream_sorted_by_its_label_is_not(mixed: Any) -> None:
