@@ -2,9 +2,10 @@
 
 from adfpp import checkpoint, distributions
 from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
+from adfpp.checkpoint import CheckpointError
 from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
-from adfpp.export import loo, to_arviz
+from adfpp.export import ExportWarning, loo, to_arviz
 from adfpp.families import Belief, Diagonal, Full, Spherical
 from adfpp.importance import Reweighted
 from adfpp.kernel import Status
@@ -12,7 +13,7 @@ from adfpp.model import ModelError
 from adfpp.posterior import Posterior
 from adfpp.prior import PriorError
 from adfpp.selfcheck import Check, check
-from adfpp.stream import ADFTotals, RowsMarked
+from adfpp.stream import ADFTotals, RowsMarked, Trajectory
 from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
 
 __version__ = "0.1.0"
@@ -25,9 +26,11 @@ __all__ = [
     "ADFTotals",
     "Belief",
     "Check",
+    "CheckpointError",
     "Comparison",
     "Diagonal",
     "Discount",
+    "ExportWarning",
     "Full",
     "ModelError",
     "Moments",
@@ -44,6 +47,7 @@ __all__ = [
     "Static",
     "Status",
     "Tilted",
+    "Trajectory",
     "check",
     "checkpoint",
     "compare",

@@ -424,6 +424,8 @@ def _stacked_positions(cuts: Sequence[Cut]) -> np.ndarray:
     """``(E, k)`` positions of each cut's field in the concatenation of all its values, flattened."""
     sizes = [int(np.prod(v.aval.shape)) for v in cuts[0].values]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]) if sizes else np.zeros(0, int)
+    if not sizes:  # elements that do not depend on θ
+        return np.zeros((len(cuts), 0), int)
     return np.array([np.concatenate([s + i for s, i in zip(starts, c.indices, strict=True)]) for c in cuts])
 
 
@@ -553,6 +555,8 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
         return log_factor, marks
 
     def _unstack(h: jax.Array, e: Any) -> list[jax.Array]:
+        if not values:
+            return []
         if positions is None:
             pieces, start = [], 0
             for v, i in zip(values, cuts[0].indices, strict=True):

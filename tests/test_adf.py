@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import ndtr
 from scipy.integrate import quad
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 import adfpp
 from adfpp import ADF, Status
@@ -609,3 +609,24 @@ def test_gaps_without_dynamics_are_refused(learner: Any) -> None:
     adf, start, x, y = learner
     with pytest.raises(ValueError, match="dynamics"):
         adf.update(start, x, y=y, dt=np.ones(len(y)))
+
+
+def test_elements_that_do_not_depend_on_a_latent_site_count_into_the_evidence() -> None:
+    """A site of two elements with nothing to learn from, beside one with something."""
+
+    def model(x: Any, y: Any = None) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("z", dist.Normal(0.5, 2.0).expand([2]).to_event(1), obs=x)
+            numpyro.sample("y", dist.Normal(w * x[:, 0], 1.0), obs=y)
+
+    x = np.random.default_rng(0).normal(size=(5, 2))
+    y = x[:, 0] + 0.1
+    adf = adfpp.ADF(model)
+    state, info = adf.update(adf.init(jax.random.key(0), x, y=y), x, y=y)
+    precision = 1.0 + x[:, 0] @ x[:, 0]
+    assert float(state.belief.mean[0]) == pytest.approx(x[:, 0] @ y / precision, rel=1e-10)
+    total = np.eye(5) + np.outer(x[:, 0], x[:, 0])
+    normal: Any = multivariate_normal
+    expected = norm.logpdf(x, 0.5, 2.0).sum() + normal.logpdf(y, np.zeros(5), total)
+    assert float(info.log_z.sum()) == pytest.approx(expected, rel=1e-10)

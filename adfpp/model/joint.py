@@ -46,7 +46,10 @@ class Joint:
         self.program = program
         self.priors = dict(prior) if isinstance(prior, Mapping) else {}
         self.flat_prior = prior if callable(prior) else None
-        self.rows, self.shared = program.layout.split(leaves)
+        # an option given in this call, not the one that the model was read with
+        fixed = tuple(leaf for leaf, k in zip(leaves, program.layout.kinds, strict=True) if k == "fixed")
+        self.layout = program.layout._replace(fixed=fixed)
+        self.rows, self.shared = self.layout.split(leaves)
         for a, expected in zip(self.rows, program.row_shapes, strict=True):
             if a.shape[1:] != expected.shape or len(a) != len(self.rows[0]):
                 shapes = {n: a.shape for n, a in zip(program.layout.named("row"), self.rows, strict=False)}
@@ -72,22 +75,24 @@ class Joint:
         parts = [self._on(jnp.asarray(theta, self.program.dtype), c) for c in self._chunks(chosen)]
         return {name: np.concatenate([p[name] for p in parts], 1) for name in parts[0]}
 
-    def log_joint(self, theta: Any, progress: Callable[[int], Any] | None = None) -> np.ndarray:
+    def log_joint(
+        self, theta: Any, rows: slice | np.ndarray = slice(None), progress: Callable[[int], Any] | None = None
+    ) -> np.ndarray:
         """Log of prior times likelihood, as a density over the flat unconstrained θ: ``(S,)`` at ``(S, N)``.
 
         Args:
             theta: Where.
+            rows: The rows that count.
             progress: Told how many rows have been added.
         """
         theta = jnp.asarray(theta, self.program.dtype)
         if self.flat_prior is not None:
-            out = np.asarray(self.flat_prior(theta))
+            out = np.asarray(self.flat_prior(theta), np.float64)
         else:
-            prior = [a.reshape(len(a), -1).sum(1) for a in self.log_prior(theta).values()]
-            out = sum(prior) + self.log_volume(theta)
-        for chosen in self._chunks(np.arange(self.length)):
-            logs = self._on(theta, chosen)
-            out = out + sum(a.reshape(len(a), -1).sum(1) for a in logs.values())
+            out = self.log_volume(theta) + sum(_summed(a) for a in self.log_prior(theta).values())
+        counted = np.arange(self.length)[rows]
+        for chosen in self._chunks(counted) if len(counted) else []:
+            out = out + sum(_summed(a) for a in self._on(theta, chosen).values())
             if progress is not None:
                 progress(len(chosen))
         return np.asarray(out)
@@ -105,16 +110,22 @@ class Joint:
         """Draws of what one row might have been, one for each of ``(S, N)`` θ, beside what it was.
 
         Returns:
-            ``{site: (draws (S, *shape), observed (*shape))}``; ``numpyro.factor`` sites, which have none, are left out.
+            ``{site: (draws (S, elements), observed (elements,))}``, masked elements left out; and so are sites that
+            cannot be drawn: ``numpyro.factor``, and distributions without ``sample``.
         """
-        return jax.device_get(self._replicate(rng_key, theta, [a[row] for a in self.rows], self.shared))
+        found = jax.device_get(self._replicate(rng_key, theta, [a[row] for a in self.rows], self.shared))
+        out = {}
+        for name, (drawn, value, there) in found.items():
+            if there.any():
+                out[name] = drawn.reshape(len(drawn), -1)[:, there.reshape(-1)], value[there]
+        return out
 
     def draw_prior(self, rng_key: jax.Array, count: int) -> np.ndarray:
         """Independent draws ``(count, N)`` of θ from the prior."""
         rows = [jnp.zeros((1, *s.shape), s.dtype) for s in self.program.row_shapes]
 
         def one(key: jax.Array) -> jax.Array:
-            bound = self.program.layout.rebuild(rows, self.shared)
+            bound = self.layout.rebuild(rows, self.shared)
             with quiet(), handlers.seed(rng_seed=key):
                 model = Replace(lambda: call(self.program.model, bound), self.priors)
                 found = handlers.trace(model).get_trace()
@@ -140,7 +151,7 @@ class Joint:
 
     def _seen(self, theta: jax.Array, row: Sequence[Any], shared: Sequence[Any]) -> dict[str, dict[str, Any]]:
         """The observed sites of one row at one θ."""
-        bound = self.program.layout.rebuild([jnp.asarray(a)[None] for a in row], shared)
+        bound = self.layout.rebuild([jnp.asarray(a)[None] for a in row], shared)
         return visit(self.program.model, bound, self.program.substitution(theta), self.priors).observed
 
     @cached_property
@@ -167,20 +178,27 @@ class Joint:
 
     @cached_property
     def _replicate(self) -> Callable[..., Any]:
-        def one(key: jax.Array, theta: jax.Array, row: Any, shared: Any) -> dict[str, tuple[jax.Array, jax.Array]]:
+        def one(key: jax.Array, theta: jax.Array, row: Any, shared: Any) -> dict[str, tuple[jax.Array, ...]]:
             out = {}
             for i, (name, site) in enumerate(self._seen(theta, row, shared).items()):
-                if isinstance(scalar_base(site["fn"]), dist.Unit):
+                fn = site["fn"]
+                if isinstance(scalar_base(fn), dist.Unit):
                     continue
-                with quiet():
-                    drawn = site["fn"].sample(jax.random.fold_in(key, i))
-                out[name] = (drawn, jnp.broadcast_to(site["value"], drawn.shape))
+                try:
+                    with quiet():
+                        drawn = fn.sample(jax.random.fold_in(key, i))
+                except NotImplementedError:
+                    continue
+                mask = elements(fn, site["value"]).mask
+                mask = jnp.ones((), bool) if mask is None else mask
+                there = jnp.reshape(mask, jnp.shape(mask) + (1,) * (drawn.ndim - max(jnp.ndim(mask), len(fn.batch_shape))))
+                out[name] = (drawn, jnp.broadcast_to(site["value"], drawn.shape), jnp.broadcast_to(there, drawn.shape))
             return out
 
-        def many(key: jax.Array, theta: jax.Array, row: Any, shared: Any) -> dict[str, tuple[jax.Array, jax.Array]]:
+        def many(key: jax.Array, theta: jax.Array, row: Any, shared: Any) -> dict[str, tuple[jax.Array, ...]]:
             keys = jax.random.split(key, len(theta))
             out = jax.vmap(lambda k, t: one(k, t, row, shared))(keys, theta)
-            return {name: (drawn, value[0]) for name, (drawn, value) in out.items()}
+            return {name: (drawn, value[0], there[0]) for name, (drawn, value, there) in out.items()}
 
         return jax.jit(many)
 
@@ -188,7 +206,7 @@ class Joint:
     def _log_prior(self) -> Callable[..., dict[str, jax.Array]]:
         def one(theta: jax.Array, shared: Any) -> dict[str, jax.Array]:
             rows = [jnp.zeros((1, *s.shape), s.dtype) for s in self.program.row_shapes]
-            bound = self.program.layout.rebuild(rows, shared)
+            bound = self.layout.rebuild(rows, shared)
             seen = visit(self.program.model, bound, self.program.substitution(theta), self.priors)
             return {name: site["fn"].log_prob(site["value"]) for name, site in seen.latents.items()}
 
@@ -204,6 +222,11 @@ class Joint:
             return total
 
         return jax.jit(jax.vmap(one))
+
+
+def _summed(logs: np.ndarray) -> np.ndarray:
+    """Over all but the draws; in float64, since many rows add up."""
+    return logs.reshape(len(logs), -1).sum(1, dtype=np.float64)
 
 
 def _expected(fn: Any, probability: jax.Array) -> jax.Array:
