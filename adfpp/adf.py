@@ -246,6 +246,7 @@ class ADF:
         prior = kwargs.pop("prior", None)
         kwargs = self._without_dt(kwargs)[0]
         plan, rows, shared = self._planned(args, kwargs)
+        self._check(plan.program, rows, shared)
         if isinstance(prior, Posterior):
             self._from_posterior(plan.program, prior)
             blocks = [Block(np.arange(plan.program.size), np.zeros(0), np.zeros(0), "given")]

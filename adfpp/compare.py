@@ -15,9 +15,13 @@ from adfpp.dynamics import Static
 from adfpp.explain import Explanation
 from adfpp.fits import Fit, fit_draws, fit_mcmc, fit_online, fit_svi, nuts
 from adfpp.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
+from adfpp.kernel import Status
 from adfpp.model import Joint, Program, read
 from adfpp.tilt import moments_named
 
+# errors of means in sds, and of sds relative, up to which a run is told to be as good, close, rough
+_SAME, _CLOSE, _ROUGH = 0.05, 0.3, 1.0
+_HOPELESS_R_HAT, _HOPELESS_ESS = 1.1, 50.0  # where a reference says nothing
 _ELPD_ROWS = 4096  # rows that leave-one-out looks at
 _LEVELS = (np.arange(400) + 0.5) / 400  # quantiles that the distance between marginals is made of
 
@@ -66,7 +70,7 @@ class Comparison:
 
         ``error`` is the run's mean minus the reference's in reference sds and ``mcse`` the reference's own Monte-Carlo
         standard error of it, ``sd_ratio`` run over reference, ``w1`` the Wasserstein-1 distance of the marginals in
-        reference sds.
+        reference sds. Elements that cannot vary, as those above the diagonal of a Cholesky factor, are left out.
         """
         import pandas as pd
 
@@ -88,7 +92,8 @@ class Comparison:
         Columns: ``error_max`` and ``error_rms`` of the means, ``sd_ratio_min`` and ``sd_ratio_max``, ``kl`` between
         Gaussians with the moments of reference and run in unconstrained space, ``w1_max`` the worst Wasserstein-1
         distance of a marginal, ``k_hat`` of the run as a proposal for the posterior, ``elpd`` by leave-one-out with its
-        standard error ``elpd_se`` and the share of rows whose weights are good (``elpd_good``), ``log_evidence`` where
+        standard error ``elpd_se`` and the share of rows whose weights are good (``elpd_good``; rows that an online run
+        refused count neither here nor in ``k_hat``), ``log_evidence`` where
         it is known (an online run's own; else from importance weights, where they are good), ``compile_seconds``,
         ``run_seconds`` (of MCMC warm-up and sampling), ``sampling_seconds`` (without the warm-up), ``speed_up`` of
         ``run_seconds`` over the reference's, and a ``verdict``.
@@ -139,6 +144,11 @@ class Comparison:
         fit = self.fits[name]
         if name == self.reference:
             return _reference_verdict(fit, self.problems)
+        if _is_hopeless(self.truth):
+            return (
+                f"cannot be judged: {self.reference} did not converge. Give it more warm-up, standardise columns of "
+                "very different sizes, or look at adfpp.check"
+            )
         worst = fit.names[int(np.argmax(np.abs(_errors(fit, self.truth)["error"])))]
         words = judgement(
             found["error_max"],
@@ -156,7 +166,7 @@ class Comparison:
         """The overview, narrow enough to read, and the verdicts."""
         table = self.overview
         shown = ["error_max", "error_max_mcse", "sd_ratio_min", "sd_ratio_max", "kl", "k_hat", "elpd", "elpd_se"]
-        shown += ["run_seconds", "speed_up"]
+        shown += ["elpd_good", "run_seconds", "speed_up"]
         lines = [table[shown].to_string(float_format=lambda v: f"{v:.3g}", na_rep=""), ""]
         width = max(len(str(n)) for n in table.index)
         lines += [f"{name:<{width}}  {words}" for name, words in table["verdict"].items()]
@@ -252,6 +262,8 @@ def compare(
     _refuse_unknown(runs, reference)
     program, explanation = _read(runs, args, kwargs)
     joint = Joint(program, args, kwargs)
+    if "reference" in runs and not isinstance(reference, str):
+        raise ValueError("A run is called 'reference', which is what the reference given is called; rename the run.")
     keys = dict(zip([*runs, "reference"], jax.random.split(rng_key, len(runs) + 1), strict=True))
     given = reference if isinstance(reference, str) and reference in runs else "reference"
     if given == "reference" and reference == "nuts":
@@ -263,12 +275,15 @@ def compare(
             fits[name] = _fitted(name, run, program, keys[name], args, kwargs, num_samples, svi_steps)
         if given not in runs:
             begun(given)
+            if not isinstance(reference, Mapping):
+                _refuse_impossible_rows(fits)
             fits[given] = _reference_fit(
                 given, reference, program, keys["reference"], args, kwargs, num_warmup, num_samples, num_chains
             )
     weighted, elpd = {}, {}
+    counted = _absorbed_by_all(fits, joint.length)
     for name, fit in fits.items():
-        weighted_fit, elpd[name] = _weighed(fit, joint, num_samples)
+        weighted_fit, elpd[name] = _weighed(fit, joint, counted, num_samples)
         if weighted_fit is not None:
             weighted[name] = weighted_fit
     learners = {name: run for name, run in runs.items() if _is_learner(run)}
@@ -342,11 +357,17 @@ def _read(
     runs: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Program, Explanation | None]:
     """The model as the first online run reads it, or as it would be read."""
-    for run in runs.values():
+    found: tuple[Program, Explanation] | None = None
+    for name, run in runs.items():
         if _is_learner(run):
             explanation = run.explain(*args, **kwargs)
-            state = run.init(jax.random.key(0), *args, **kwargs)
-            return run.get_posterior(state).program, explanation
+            program = run.get_posterior(run.init(jax.random.key(0), *args, **kwargs)).program
+            found = found or (program, explanation)
+            first, mine = ({s.name: s.shape for s in p.sites} for p in (found[0], program))
+            if list(first.items()) != list(mine.items()):
+                raise ValueError(f"Run {name!r} is of another model: it has the sites {mine}, the run before {first}.")
+    if found is not None:
+        return found
     model = _model_of(next(iter(runs.values())))
     return read(model, args, kwargs, None, moments_named("auto")), None
 
@@ -388,7 +409,7 @@ def _reference_fit(
 
 def _problems(fit: Fit) -> tuple[str, ...]:
     """Why draws are not to be called the truth."""
-    if fit.posterior is not None:
+    if not fit.is_sampler:
         return ("it is an approximation itself",)
     out = []
     worst = np.nanmax(fit.r_hat) if np.isfinite(fit.r_hat).any() else np.nan
@@ -399,8 +420,13 @@ def _problems(fit: Fit) -> tuple[str, ...]:
     return (*out, *fit.notes)
 
 
+def _is_hopeless(fit: Fit) -> bool:
+    """Whether draws of a sampler have not come near their target."""
+    return fit.is_sampler and not (np.max(fit.r_hat) <= _HOPELESS_R_HAT and np.min(fit.ess) >= _HOPELESS_ESS)
+
+
 def _reference_verdict(fit: Fit, problems: Sequence[str]) -> str:
-    if fit.posterior is not None:
+    if not fit.is_sampler:
         return "reference: an approximation, not the truth"
     if problems:
         return f"reference, NOT to be called the truth: {'; '.join(problems)}"
@@ -408,21 +434,48 @@ def _reference_verdict(fit: Fit, problems: Sequence[str]) -> str:
     return f"{words}, no divergences" if isinstance(fit.source, MCMC) else words
 
 
-def _weighed(fit: Fit, joint: Joint, num_samples: int) -> tuple[Reweighted | None, Elpd]:
-    """Importance weights of an approximation, and leave-one-out with them."""
+def _statuses(fit: Fit) -> np.ndarray:
+    """What became of each row in an online run; empty for others."""
+    return np.asarray(getattr(getattr(fit.source, "info", None), "status", ()), int)
+
+
+def _refuse_impossible_rows(fits: Mapping[str, Fit]) -> None:
+    """Rows that an online run leaves out make a sampler fail at its first step, and in other words."""
+    for name, fit in fits.items():
+        rows = np.flatnonzero(np.isin(_statuses(fit), (Status.NOT_FINITE, Status.OUT_OF_SUPPORT)))
+        if len(rows):
+            told = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+            raise ValueError(
+                f"{len(rows)} rows ({told}) hold NaN or values outside the support: {name!r} refused them, and the "
+                "reference cannot be run with them. Drop or mask them first."
+            )
+
+
+def _absorbed_by_all(fits: Mapping[str, Fit], length: int) -> np.ndarray:
+    """Rows that no online run refused."""
+    refused = [np.flatnonzero(_statuses(fit) >= Status.NOT_FINITE) for fit in fits.values()]
+    counted = np.setdiff1d(np.arange(length), np.concatenate(refused))
+    if not len(counted):
+        raise ValueError("All rows were refused: there is nothing to compare. See info.status of the online run.")
+    return counted
+
+
+def _weighed(fit: Fit, joint: Joint, counted: np.ndarray, num_samples: int) -> tuple[Reweighted | None, Elpd]:
+    """Importance weights of an approximation, and leave-one-out with them, of the rows that count."""
     some = fit.flat[:: max(1, len(fit.flat) // num_samples)]
     ratio, weighted = np.zeros(len(some)), None
     if fit.log_q is not None:
         some, log_q = fit.flat, fit.log_q.reshape(-1)
-        log_joint = joint.log_joint(some)
+        refused = np.flatnonzero(_statuses(fit) >= Status.NOT_FINITE)  # no part of an online run's posterior
+        log_joint = joint.log_joint(some, np.setdiff1d(np.arange(joint.length), refused))
         weighted = reweighted(some, log_joint, log_q, fit.program.constrain)
         ratio = log_joint - log_q
 
     def log_lik(rows: np.ndarray) -> np.ndarray:
-        logs = joint.log_likelihood(some, rows)
+        logs = joint.log_likelihood(some, counted[rows])
         return np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0)
 
-    return weighted, leave_one_out(log_lik, ratio, joint.length, _ELPD_ROWS)
+    return weighted, leave_one_out(log_lik, ratio, len(counted), _ELPD_ROWS)
 
 
 # ------------------------------------------------------------------------------------------------- the measures
@@ -430,10 +483,12 @@ def _weighed(fit: Fit, joint: Joint, num_samples: int) -> tuple[Reweighted | Non
 
 def _errors(fit: Fit, truth: Fit) -> dict[str, np.ndarray]:
     """Of each scalar parameter, in the reference's sds."""
-    ratio = fit.sd / truth.sd
-    distance = np.abs(fit.quantiles(_LEVELS) - truth.quantiles(_LEVELS)).mean(0) / truth.sd
+    with np.errstate(divide="ignore", invalid="ignore"):  # draws that do not move
+        ratio = fit.sd / truth.sd
+        distance = np.abs(fit.quantiles(_LEVELS) - truth.quantiles(_LEVELS)).mean(0) / truth.sd
+        error = (fit.mean - truth.mean) / truth.sd
     return {
-        "error": (fit.mean - truth.mean) / truth.sd,
+        "error": error,
         "mcse": truth.mcse,
         "sd_ratio": ratio,
         "sd_ratio_mcse": ratio * truth.sd_mcse,
@@ -448,12 +503,22 @@ def _gaussian_divergence(truth: Fit, fit: Fit) -> tuple[float, float]:
     size = len(mean)
     effective = np.min(truth.ess)
     noise = 0.0 if np.isinf(effective) else (size + 0.5 * size * (size + 1)) / (2.0 * effective)
-    if not (np.isfinite(other).all() and np.linalg.matrix_rank(covariance) == size):
-        return np.nan, noise
+    if fit.is_point:
+        return np.inf, noise
+    if not (_is_definite(covariance) and _is_definite(other)):
+        return np.nan, noise  # not finite, or from fewer draws than numbers
     inverse = np.linalg.inv(other)
     gap = other_mean - mean
     logs = np.linalg.slogdet(other)[1] - np.linalg.slogdet(covariance)[1]
     return float(0.5 * (np.trace(inverse @ covariance) + gap @ inverse @ gap - size + logs)), float(noise)
+
+
+def _is_definite(covariance: np.ndarray) -> bool:
+    """Whether it has full rank, whatever the sites' units."""
+    sd = np.sqrt(np.diag(covariance))
+    if not (np.isfinite(covariance).all() and (sd > 0.0).all()):
+        return False
+    return int(np.linalg.matrix_rank(covariance / np.outer(sd, sd))) == len(sd)
 
 
 def judgement(error: float, noise: float, low: float, high: float, sd_noise: float, worst: str) -> str:
@@ -467,14 +532,14 @@ def judgement(error: float, noise: float, low: float, high: float, sd_noise: flo
         sd_noise: Monte-Carlo standard error of them.
         worst: The parameter with the largest error.
     """
-    off = max(low and 1.0 / low, high) - 1.0
-    if not (np.isfinite(error) and np.isfinite(off)):
+    if not np.isfinite([error, low, high]).all():
         return "failed: not finite"
+    off = max(1.0 / low if low > 0.0 else np.inf, high) - 1.0
     within = f"means within {error:.2f} sd (reference's error {noise:.2f}), sds {low:.2f} to {high:.2f} of its"
-    if error <= 0.05 + 3.0 * noise and off <= 0.05 + 3.0 * sd_noise:
+    if error <= _SAME + 3.0 * noise and off <= _SAME + 3.0 * sd_noise:
         return f"as good as the reference can tell: {within}"
-    if error <= 0.2 + 3.0 * noise and off <= 0.2 + 3.0 * sd_noise:
+    if error <= _CLOSE + 3.0 * noise and off <= _CLOSE + 3.0 * sd_noise:
         return f"close: {within}"
-    if error <= 1.0 + 3.0 * noise and off <= 1.0 + 3.0 * sd_noise:
+    if error <= _ROUGH + 3.0 * noise and off <= _ROUGH + 3.0 * sd_noise:
         return f"rough: {within}, worst {worst}; run EP or NUTS before an interval is reported"
     return f"wrong: {within}, worst {worst}; do not use it"

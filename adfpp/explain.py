@@ -1,8 +1,12 @@
 """How a model was understood, like a query plan."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from adfpp.families import Family
+from adfpp.field import depends_on
 from adfpp.model import Program, stripped
 from adfpp.prior import Block
 
@@ -42,6 +46,7 @@ class Explanation:
         constants: Arguments that every row shares.
         family: The family's name.
         size: Length of the flat θ.
+        untouched: Latent sites that no row depends on directly: they stay at their prior.
     """
 
     sites: tuple[SitePlan, ...]
@@ -50,6 +55,7 @@ class Explanation:
     constants: tuple[str, ...]
     family: str
     size: int
+    untouched: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The plan as text."""
@@ -69,9 +75,30 @@ class Explanation:
             f"rows:      {', '.join(self.rows)}",
             f"constants: {', '.join(self.constants) or 'none'}",
         ]
+        if self.untouched:
+            lines += ["", *advice(self.untouched)]
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def advice(untouched: Sequence[str]) -> list[str]:
+    """What to do about latent sites that no row depends on directly."""
+    many = len(untouched) > 1
+    return [
+        f"NOT LEARNED: {', '.join(untouched)}. No row depends on {'them' if many else 'it'} directly, only through the "
+        "prior of other sites,",
+        f"so {'they stay' if many else 'it stays'} at the prior. In a hierarchy, draw z from N(0, 1) and write "
+        "mu + tau * z[group] in the likelihood.",
+    ]
+
+
+def untouched_sites(program: Program) -> tuple[str, ...]:
+    """Latent sites that no row's likelihood depends on, but through the priors of others."""
+    touched = np.zeros(program.size, bool)
+    for output in program.trace.outputs:
+        touched |= depends_on(program.trace, output)
+    return tuple(s.name for s in program.sites if s.size and not touched[s.where].any())
 
 
 def _table(header: list[str], body: list[list[str]]) -> list[str]:
@@ -90,4 +117,5 @@ def explanation(program: Program, family: Family, blocks: list[Block]) -> Explan
         FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why) for g in program.factors
     )
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
-    return Explanation(tuple(sites), factors, program.layout.named("row"), fixed, family.name, program.size)
+    rows, untouched = program.layout.named("row"), untouched_sites(program)
+    return Explanation(tuple(sites), factors, rows, fixed, family.name, program.size, untouched)

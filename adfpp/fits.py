@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, SVI
-from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
+from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoMultivariateNormal
 
 from adfpp.families import Belief, family_named
 from adfpp.kernel import Status
@@ -73,7 +73,8 @@ class Fit:
         program: The model as it was read.
         theta: ``(chain, draw, N)`` draws, unconstrained.
         posterior: The Gaussian in unconstrained space, where the approximation is one.
-        log_q: ``(chain, draw)`` log density of the draws under the approximation; None for MCMC and given draws.
+        log_q: ``(chain, draw)`` log density of the draws under the approximation, infinite for a point estimate; None
+            for MCMC and given draws.
         log_evidence: The method's own log p(data), where it has one.
         compile_seconds: To trace and compile.
         run_seconds: Of the run itself: for MCMC warm-up and sampling.
@@ -100,6 +101,11 @@ class Fit:
         """Whether the draws are meant to be from the posterior itself."""
         return self.log_q is None
 
+    @property
+    def is_point(self) -> bool:
+        """Whether it is a point estimate, without uncertainty."""
+        return self.log_q is not None and bool((self.log_q == np.inf).all())
+
     @cached_property
     def flat(self) -> np.ndarray:
         """``(S, N)``: the draws of all chains."""
@@ -112,14 +118,24 @@ class Fit:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the scalar parameters, in the order of ``scalars``."""
-        return [n for s in self.program.sites for n in scalar_names(s.name, s.shape)]
+        """Names of the scalar parameters, in the order of ``scalars``; those that cannot vary have no place in it."""
+        names = [n for s in self.program.sites for n in scalar_names(s.name, s.shape)]
+        return [n for n, varies in zip(names, self._varying, strict=True) if varies]
+
+    @cached_property
+    def _varying(self) -> np.ndarray:
+        """Which scalars depend on θ at all: the zeros and the first element of a Cholesky factor do not."""
+        theta = np.random.default_rng(0).normal(size=(8, self.program.size))
+        values = self.program.constrain(jnp.asarray(theta, self.program.dtype))
+        flat = np.concatenate([np.asarray(values[s.name]).reshape(len(theta), -1) for s in self.program.sites], -1)
+        return np.ptp(flat, 0) > 64 * float(jnp.finfo(self.program.dtype).eps) * np.abs(flat).max(0)
 
     @cached_property
     def scalars(self) -> np.ndarray:
         """``(chain, draw, P)``: the draws as scalar parameters."""
         lead = self.theta.shape[:2]
-        return np.concatenate([self.draws[s.name].reshape((*lead, -1)) for s in self.program.sites], -1)
+        flat = np.concatenate([self.draws[s.name].reshape((*lead, -1)) for s in self.program.sites], -1)
+        return flat[..., self._varying]
 
     @cached_property
     def mean(self) -> np.ndarray:
@@ -139,7 +155,8 @@ class Fit:
         """``(len(q), P)`` marginal quantiles."""
         if self.posterior is not None:
             found = self.posterior.quantile(q)
-            return np.concatenate([np.asarray(found[s.name]).reshape(len(q), -1) for s in self.program.sites], -1)
+            flat = np.concatenate([np.asarray(found[s.name]).reshape(len(q), -1) for s in self.program.sites], -1)
+            return flat[:, self._varying]
         return np.quantile(self.scalars.reshape(-1, len(self.names)), q, axis=0)
 
     @cached_property
@@ -177,7 +194,7 @@ class Fit:
         return _quietly(split_gelman_rubin, self.scalars)
 
     def _joined(self, values: Mapping[str, Any]) -> np.ndarray:
-        return np.concatenate([np.asarray(values[s.name]).reshape(-1) for s in self.program.sites])
+        return np.concatenate([np.asarray(values[s.name]).reshape(-1) for s in self.program.sites])[self._varying]
 
 
 def _quietly(diagnostic: Callable[[Any], Any], draws: np.ndarray) -> np.ndarray:
@@ -249,13 +266,15 @@ def fit_svi(
         params = jax.block_until_ready(result.params)
         belief = _flat_gaussian(guide, params, program)
     notes = () if np.isfinite(result.losses[-1]) else ("the loss is not finite",)
-    words = f"SVI, {type(guide).__name__}" if not callable(getattr(guide, "__name__", None)) else "SVI"
-    words = f"{words}, {steps} steps"
+    words = type(guide).__name__ if isinstance(guide, AutoGuide) else getattr(guide, "__name__", "a guide of its own")
+    words = f"SVI, {words}, {steps} steps"
     seconds = dict(compile_seconds=taken.compiling, run_seconds=taken.running, sampling_seconds=taken.running)
     if belief is not None:
         post = Posterior(program, family_named("full"), belief)
         return _gaussian_fit(name, words, post, draw_key, num_samples, notes=notes, source=result, **seconds)
     theta, log_q = _from_guide(guide, params, program, draw_key, args, kwargs, num_samples)
+    if len(theta) > 1 and (theta == theta[0]).all():
+        log_q, notes = np.full(len(theta), np.inf), (*notes, "a point, without uncertainty")
     return Fit(name, words, program, theta[None], None, log_q[None], notes=notes, source=result, **seconds)
 
 
@@ -264,14 +283,23 @@ def _flat_gaussian(guide: Any, params: Mapping[str, Any], program: Program) -> B
     if not isinstance(guide, AutoLaplaceApproximation | AutoMultivariateNormal):
         return None
     found: Any = guide.get_posterior(params)
-    loc, root = np.asarray(found.loc), np.asarray(found.scale_tril)
-    ours = np.asarray(program.unconstrain(guide.median(params))[0])
-    # in which order the guide has flattened the sites is told by its medians
-    for order in (program.sites, sorted(program.sites, key=lambda s: s.name)):
-        back = np.argsort(np.concatenate([np.arange(s.where.start, s.where.stop) for s in order]))
-        if np.allclose(loc[back], ours, rtol=1e-5, atol=1e-6):
-            return Belief(jnp.asarray(loc[back], program.dtype), jnp.asarray(root[back], program.dtype))
-    return None
+    # in which order the guide flattens the sites is told by the median that it would have with growing numbers in it
+    growing = jnp.linspace(-0.5, 0.5, found.loc.shape[-1])
+    median = guide.median({**params, f"{guide.prefix}_loc": growing})
+    _refuse_missing(median, program)
+    ours = np.asarray(program.unconstrain(median)[0])
+    if ours.shape != found.loc.shape:
+        raise ValueError(
+            f"The guide has {found.loc.shape[-1]} numbers, the model {program.size}: it is of another model."
+        )
+    order = np.argsort(np.argsort(ours))
+    return Belief(jnp.asarray(found.loc[order], program.dtype), jnp.asarray(found.scale_tril[order], program.dtype))
+
+
+def _refuse_missing(values: Mapping[str, Any], program: Program) -> None:
+    missing = [s.name for s in program.sites if s.name not in values]
+    if missing:
+        raise ValueError(f"The guide has no sites {missing}, which the model has.")
 
 
 def _from_guide(
@@ -285,9 +313,7 @@ def _from_guide(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws ``(S, N)`` from any guide, and their log density ``(S,)``, unconstrained."""
     values, log_q = guide_draws(guide, params, rng_key, args, kwargs, count)
-    missing = [s.name for s in program.sites if s.name not in values]
-    if missing:
-        raise ValueError(f"The guide has no sites {missing}, which the model has.")
+    _refuse_missing(values, program)
     theta, log_volume = program.unconstrain(values)
     return np.asarray(theta), np.asarray(log_q + log_volume)
 

@@ -46,7 +46,10 @@ def leave_one_out(log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.nda
     pointwise, k = [], []
     for start in range(0, len(chosen), 1024):
         logs = log_lik(chosen[start : start + 1024]).T  # (rows, S)
-        weights, tail = psislw(log_ratio - logs)
+        with np.errstate(invalid="ignore"):
+            # a draw that this row makes impossible has an unknown weight without it: NaN, and an infinite k
+            ratios = log_ratio - logs
+        weights, tail = psislw(ratios)
         pointwise.append(logsumexp(weights + logs, axis=-1))
         k.append(tail)
     each = np.concatenate(pointwise)
@@ -78,17 +81,27 @@ class Reweighted:
         """Effective number of independent draws from the true posterior."""
         return float(np.exp(-np.logaddexp.reduce(2.0 * self.log_weights)))
 
-    def moved(self, mean: Any, sd: Any) -> float:
-        """How far the weights move a mean of θ at most, in sds: the error of the approximation, if ``k_hat`` is good.
+    def moved(self, mean: Any, sd: Any) -> tuple[float, float, float]:
+        """How far the weights move θ: the error of the approximation, if ``k_hat`` is good.
 
-        The draws' own mean is compared, so that the error of drawing cancels.
+        The draws' own moments are compared, so that the error of drawing cancels.
 
         Args:
             mean: ``(N,)`` of the approximation, unconstrained.
             sd: ``(N,)``.
+
+        Returns:
+            The largest distance of a mean in the smaller of both sds; the smallest and the largest ratio of an sd to
+            what the weights make of it.
         """
+        w = np.exp(self.log_weights)
         standard = (self.theta - np.asarray(mean)) / np.asarray(sd)
-        return float(np.max(np.abs(np.exp(self.log_weights) @ standard - standard.mean(0))))
+        centre, weighted = standard.mean(0), w @ standard
+        corrected = np.sqrt(w @ (standard - weighted) ** 2)
+        with np.errstate(divide="ignore"):
+            ratio = standard.std(0) / corrected
+            error = np.abs(weighted - centre) / np.minimum(corrected, 1.0)
+        return float(np.max(error)), float(np.min(ratio)), float(np.max(ratio))
 
     @cached_property
     def draws(self) -> dict[str, np.ndarray]:

@@ -118,10 +118,11 @@ def colours(comparison: Compared) -> dict[str, str]:
     return out | {comparison.reference: REFERENCE_COLOUR}
 
 
-def by_error(comparison: Compared) -> np.ndarray:
-    """Numbers of all parameters, that with the largest error of any run first."""
+def by_error(comparison: Compared, runs: Sequence[str] | None = None) -> np.ndarray:
+    """Numbers of all parameters, that with the largest error of any of these runs (or of all) first."""
     table = comparison.parameters
-    errors = np.stack([np.abs(np.asarray(table.loc[name, "error"], float)) for name in comparison.names])
+    chosen = [name for name in comparison.names if runs is None or name in runs] or comparison.names
+    errors = np.stack([np.abs(np.asarray(table.loc[name, "error"], float)) for name in chosen])
     worst = np.max(np.where(np.isfinite(errors), errors, np.inf), 0)
     return np.argsort(-worst, kind="stable")
 
@@ -282,7 +283,11 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
             f"There is no learning curve of {', '.join(refused) or 'these parameters'}: what the belief holds is not "
             "these numbers one by one (a simplex or a matrix, say)."
         )
-    order = wanted if wanted is not None else [i for i in by_error(comparison) if i in at][: _MOST["learning"]]
+    order = (
+        wanted
+        if wanted is not None
+        else [i for i in by_error(comparison, list(curves)) if i in at][: _MOST["learning"]]
+    )
     middle, low, high = (comparison.truth.quantiles(_BAND)[k] for k in (1, 0, 2))
     tint = colours(comparison)
     figure, panels = _panels(len(order), 3, (3.2, 2.2), sharex=True)

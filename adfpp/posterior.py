@@ -174,6 +174,7 @@ class Posterior:
         *args: Any,
         num_samples: int = 2000,
         prior: "Posterior | Mapping[str, Any] | None" = None,
+        absorbed: Any = None,
         **kwargs: Any,
     ) -> Reweighted:
         """The posterior corrected towards the true one by importance weights; no NUTS needed.
@@ -183,6 +184,8 @@ class Posterior:
             *args: The model's arguments: all rows that the posterior has absorbed.
             num_samples: Draws to weigh.
             prior: A ``Posterior`` or ``{site: distribution}``, if the posterior was begun so.
+            absorbed: ``(n,)`` which of the rows it has absorbed, if some were refused: ``result.info.status <
+                adfpp.Status.NOT_FINITE``.
             **kwargs: The model's keyword arguments.
 
         Returns:
@@ -191,8 +194,25 @@ class Posterior:
         """
         joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
         theta = self.draw(rng_key, num_samples)
+        counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
+        log_joint = joint.log_joint(theta, counted)
+        if not np.isfinite(log_joint).any():
+            self._refuse_impossible(joint, theta[:64], counted)
         log_q = np.asarray(self.distribution.log_prob(theta))
-        return reweighted(np.asarray(theta), joint.log_joint(theta), log_q, self.program.constrain)
+        return reweighted(np.asarray(theta), log_joint, log_q, self.program.constrain)
+
+    def _refuse_impossible(self, joint: Joint, theta: jax.Array, counted: np.ndarray) -> None:
+        """Names the rows that have no finite log-likelihood at any of some draws."""
+        logs = joint.log_likelihood(theta, counted).values()
+        possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
+        if not possible.all():
+            rows = counted[~possible]
+            told = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+            raise ValueError(
+                f"{len(rows)} of the rows have no finite log-likelihood ({told}): they hold NaN or values outside the "
+                "support, and online learning refused them. Drop them, or say which rows were absorbed: "
+                "absorbed=result.info.status < adfpp.Status.NOT_FINITE."
+            )
 
     def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
         """The other posterior's log density at this one's flat vectors."""

@@ -3,7 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from adfpp.dynamics import Static
+from adfpp.explain import advice, untouched_sites
 from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status
 from adfpp.model import Joint
@@ -39,8 +40,9 @@ class Check:
         reasons: Why, in words, with what to do.
         k_hat: Pareto k̂ of the posterior as a proposal for the true one; NaN with dynamics.
         ess: Effective number of draws of ``reweighted``; NaN with dynamics.
-        error: How far importance weights move a mean at most, in posterior sds: the error of the means, if ``k_hat`` is
-            good; NaN with dynamics.
+        error: How far importance weights move a mean at most, in the smaller of the sds before and after: the error of
+            the means, if ``k_hat`` is good; NaN with dynamics.
+        sd_ratio: Smallest and largest ratio of an sd to what the weights make of it.
         order_shift: Largest distance of a mean from where the rows lead in random order, in posterior sds.
         order_spread: Largest sd of a mean over random orders, in posterior sds.
         orders: Random orders folded.
@@ -57,6 +59,7 @@ class Check:
     k_hat: float
     ess: float
     error: float
+    sd_ratio: tuple[float, float]
     order_shift: float
     order_spread: float
     orders: int
@@ -78,13 +81,16 @@ class Check:
         figures = [
             ("importance weights", _figure(self.k_hat, "k-hat {:.2f}", f" (good below {GOOD_K})")),
             ("", _figure(self.error, "which move the means by up to {:.2f} sd", "")),
+            ("", _figure(self.sd_ratio[0], "sds are {:.2f}", f" to {self.sd_ratio[1]:.2f} of what they make of them")),
             ("order of the rows", _figure(self.order_shift, "means {:.2f} sd from", f" {self.orders} random orders'")),
             ("", _figure(self.order_spread, "which are {:.2f} sd apart", "")),
-            ("predictions", _figure(self.pit_p, "calibrated with p = {:.2g}", f" ({len(self.pit)} rows)")),
+            ("predictions", _figure(self.pit_p, "calibrated with p = {:.2g}", f" ({len(self.pit)} ranks)")),
             ("", f"mean log predictive density {self.score:.4g}"),
             ("rows", counts),
         ]
-        lines = [f"{self.verdict}", *(f"  - {reason}" for reason in self.reasons), ""]
+        # until there is an EP to run
+        stand_in = " (which is not built yet: run NUTS)" if self.verdict == RUN_EP else ""
+        lines = [f"{self.verdict}{stand_in}", *(f"  - {reason}" for reason in self.reasons), ""]
         return "\n".join([*lines, *(f"  {name:<19}{words}" for name, words in figures)])
 
     __repr__ = __str__
@@ -128,7 +134,7 @@ def check(
 
     Args:
         learner: The ``ADF`` (or ``EP``) that learned.
-        state: The state or result that it reached after all these rows.
+        state: The state or result that it reached after all these rows. Rows that it refused are left out here too.
         *args: The model's arguments: all rows, in the order in which they were folded, unless ``state`` is a result
             made with ``shuffle=True``, whose order is known.
         rng_key: Key; a fixed one by default.
@@ -148,15 +154,25 @@ def check(
     takes = inspect.signature(learner.model).parameters
     model_kwargs = {name: value for name, value in kwargs.items() if name != "dt" or "dt" in takes}
     joint = Joint(post.program, args, model_kwargs)
+    if run is not None and run.rows != joint.length:
+        raise ValueError(
+            f"The run folded {run.rows} rows, and these are {joint.length}: pass all the rows that were folded."
+        )
     order = np.arange(joint.length) if run is None or run.order is None else run.order
     with _announced(3 if static else 1, progress_bar) as begun:
         begun("one-step-ahead predictions")
         pit, log_z, status = _predicted(learner, joint, predict_key, order, prior, predictions, args, kwargs)
-        weighted, error, shift, spread = None, math.nan, math.nan, math.nan
+        absorbed = np.ones(joint.length, bool)
+        absorbed[order] = status < Status.NOT_FINITE
+        if run is None:
+            _refuse_other_rows(state, int(absorbed.sum()))
+        weighted, moved, shift, spread = None, (math.nan,) * 3, math.nan, math.nan
         if static:
             begun("importance weights")
-            weighted = post.reweighted(weight_key, *args, num_samples=num_samples, prior=prior, **kwargs)
-            error = weighted.moved(post.belief.mean, post.family.spread(post.belief, post.program.size))
+            weighted = post.reweighted(
+                weight_key, *args, num_samples=num_samples, prior=prior, absorbed=absorbed, **kwargs
+            )
+            moved = weighted.moved(post.belief.mean, post.family.spread(post.belief, post.program.size))
             begun("random orders")
             shift, spread = _order_sensitivity(learner, post, order_key, orders, prior, args, kwargs)
     pit_p = _uniform(pit) if len(pit) >= 10 else math.nan
@@ -165,8 +181,22 @@ def check(
     k_hat = math.nan if weighted is None else weighted.k_hat
     refused = float((status >= Status.NOT_FINITE).mean())
     ess = math.nan if weighted is None else weighted.ess
-    verdict, reasons = _judge(k_hat, ess / num_samples, error, shift, spread, pit_p, refused, static)
-    return Check(verdict, reasons, k_hat, ess, error, shift, spread, orders, pit, pit_p, log_z, statuses, weighted)
+    error, sds = moved[0], (moved[1], moved[2])
+    untouched = untouched_sites(post.program)
+    verdict, reasons = _judge(
+        k_hat,
+        ess,
+        num_samples,
+        error,
+        sds,
+        shift,
+        spread,
+        pit_p,
+        refused,
+        static,
+        [*advice(untouched)] * bool(untouched),
+    )
+    return Check(verdict, reasons, k_hat, ess, error, sds, shift, spread, orders, pit, pit_p, log_z, statuses, weighted)
 
 
 def _run_of(state: Any) -> Any:
@@ -175,6 +205,17 @@ def _run_of(state: Any) -> Any:
         return state.run
     except (AttributeError, ValueError):
         return None
+
+
+def _refuse_other_rows(state: Any, absorbed: int) -> None:
+    """A state that has absorbed another number of rows was not reached by these."""
+    rows = getattr(getattr(state, "state", state), "rows", absorbed)
+    if int(rows) != absorbed:
+        raise ValueError(
+            f"The state has absorbed {int(rows)} rows, and folding these again absorbs {absorbed}: pass all the rows "
+            "since it began, in their order. If it went on from another stream, check the result of run(..., state=…), "
+            "which knows where it began."
+        )
 
 
 @contextmanager
@@ -239,8 +280,7 @@ def _uniform(ranks: np.ndarray) -> float:
 
 
 def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> float:
-    """Rank of one element of an observed value among its replicas, ties broken at random."""
-    drawn, value = drawn.reshape(len(drawn), -1), value.reshape(-1)
+    """Rank of one element of an observed value ``(elements,)`` among its replicas, ties broken at random."""
     element = step % value.size
     below, equal = np.sum(drawn[:, element] < value[element]), np.sum(drawn[:, element] == value[element])
     return float((below + uniform * (equal + 1)) / (len(drawn) + 1))
@@ -257,7 +297,7 @@ def _rows(
 
     out = jax.tree.map(cut, (args, dict(kwargs)))
     if "dt" in kwargs:
-        out[1]["dt"] = np.asarray(kwargs["dt"])[some]
+        out[1]["dt"] = np.broadcast_to(np.asarray(kwargs["dt"]), (joint.length,))[some]
     return out
 
 
@@ -271,6 +311,8 @@ def _order_sensitivity(
     kwargs: Mapping[str, Any],
 ) -> tuple[float, float]:
     """How far the posterior is from random orders' average, and these from one another, in their sds."""
+    if orders < 1:
+        return math.nan, math.nan
     means, sds = [], []
     for key in jax.random.split(rng_key, orders):
         with warnings.catch_warnings():
@@ -286,18 +328,24 @@ def _order_sensitivity(
 
 def _judge(
     k_hat: float,
-    effective: float,
+    ess: float,
+    draws: int,
     error: float,
+    sds: tuple[float, float],
     shift: float,
     spread: float,
     pit_p: float,
     refused: float,
     static: bool,
+    unlearned: Sequence[str],
 ) -> tuple[str, tuple[str, ...]]:
     """The verdict and its reasons."""
-    stop, mend, note = [], [], []
+    stop, mend, note = [], [" ".join(unlearned)] * bool(unlearned), []
+    effective = ess / draws
     if refused > _REFUSED:
         stop.append(f"{refused:.0%} of the rows were refused: see info.status, and mend the data or the likelihood")
+    elif refused > 0.0:
+        note.append(f"{refused:.2%} of the rows were refused, and are no part of it: see info.status")
     if shift > _DECIDES:
         stop.append(
             f"a mean lies {shift:.2g} sd from where the same rows lead in random order: the order of the rows decides "
@@ -308,6 +356,11 @@ def _judge(
     if error > _SHOWS and not stop:
         good = ", which are good," if k_hat <= GOOD_K else ""
         mend.append(f"importance weights{good} move a mean by {error:.2f} sd: use .reweighted, or run EP or NUTS")
+    if not stop and max(1.0 / sds[0], sds[1]) - 1.0 > _SHOWS + 3.0 / math.sqrt(2.0 * ess):
+        mend.append(
+            f"sds are {sds[0]:.2f} to {sds[1]:.2f} of what importance weights make of them: use .reweighted, or run "
+            "EP or NUTS"
+        )
     if not stop and k_hat > GOOD_K and effective > _FEW_LOST:
         note.append(
             f"the far tails are lighter than the true posterior's (k-hat {k_hat:.2f}, though {effective:.0%} of the "

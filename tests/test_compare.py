@@ -1,6 +1,7 @@
 """Comparisons: every measure against an independent computation, every verdict against a case made for it."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import arviz as az
@@ -11,13 +12,15 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMultivariateNormal, AutoNormal
 from scipy import stats
 
 import adfpp
 from adfpp.compare import Comparison, compare, judgement
-from adfpp.fits import clock, fit_draws
-from adfpp.model import guide_draws
+from adfpp.fits import clock, fit_draws, fit_svi
+from adfpp.model import guide_draws, read
+from adfpp.stream import RowsMarked
+from adfpp.tilt import moments_named
 
 N_ROWS = 40
 
@@ -28,6 +31,13 @@ def linear(x: Any, y: Any = None) -> None:
     b = numpyro.sample("b", dist.Normal(1, 3))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Normal(x @ w + b, 0.7), obs=y)
+
+
+def slopes(x: Any, y: Any = None) -> None:
+    """The same without an intercept."""
+    w = numpyro.sample("w", dist.Normal(0, 2).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Normal(x @ w, 0.7), obs=y)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +132,123 @@ def test_a_gaussian_guide_has_one_density_by_either_way(data: Any) -> None:
     )
 
 
+def test_a_gaussian_guide_is_one_where_its_medians_saturate() -> None:
+    """At 40 a sigmoid is 1: its inverse does not tell the unconstrained value any more."""
+
+    def bounded(x: Any, y: Any = None) -> None:
+        w = numpyro.sample("w", dist.Normal(0, 2))
+        u = numpyro.sample("u", dist.Uniform(0, 1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(w * x + u, 0.7), obs=y)
+
+    x = np.ones(4)
+    guide = AutoMultivariateNormal(bounded)
+    svi: Any = SVI(bounded, guide, numpyro.optim.Adam(0.02), Trace_ELBO())
+    svi.init(jax.random.key(0), x, y=x)
+    found = guide.median({"auto_loc": jnp.array([3.0, 0.0])})
+    assert found["w"] == 3.0  # the guide's order is the program's
+    params = {"auto_loc": jnp.array([1.0, 40.0]), "auto_scale_tril": jnp.diag(jnp.array([2.0, 3.0]))}
+    svi.run = lambda *args, **kwargs: SimpleNamespace(params=params, losses=np.zeros(1))
+    program = read(bounded, (x,), {"y": x}, None, moments_named("auto"))
+    fit = fit_svi("svi", svi, program, jax.random.key(0), (x,), {"y": x}, 10, 1)
+    assert fit.posterior is not None
+    np.testing.assert_array_equal(fit.posterior.belief.mean, [1.0, 40.0])
+    np.testing.assert_array_equal(np.diag(fit.posterior.belief.scale), [2.0, 3.0])
+    assert "AutoMultivariateNormal" in fit.method
+
+
+class _Cubed(dist.transforms.ParameterFreeTransform):
+    """x³ + x, without an inverse."""
+
+    domain: Any = dist.constraints.real
+    codomain: Any = dist.constraints.real
+
+    def __call__(self, x: Any) -> Any:
+        return x**3 + x
+
+    def _inverse(self, y: Any) -> Any:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
+        return jnp.log(3 * x**2 + 1)
+
+
+def test_a_guides_factors_and_flows_count() -> None:
+    def guide() -> None:
+        a = numpyro.sample("a", dist.Normal(0, 1), infer={"is_auxiliary": True})
+        numpyro.factor("auxiliary", 0.5 * a)
+        numpyro.sample("w", dist.TransformedDistribution(dist.Normal(0, 1), _Cubed()))
+
+    values, log_q = guide_draws(guide, {}, jax.random.key(0), (), {}, 6)
+    base = np.array(
+        [np.roots([1, 0, 1, -w])[np.argmin(np.abs(np.roots([1, 0, 1, -w]).imag))].real for w in values["w"]]
+    )
+    flow = stats.norm.logpdf(base) - np.log(3 * base**2 + 1)
+    np.testing.assert_allclose(log_q, stats.norm.logpdf(values["a"]) + 0.5 * values["a"] + flow, rtol=1e-6)
+
+
+def test_a_point_is_wrong_and_an_approximation_is_no_truth(data: Any) -> None:
+    x, y = data
+    adam = numpyro.optim.Adam(0.02)
+    runs = {
+        "point": SVI(linear, AutoDelta(linear), adam, Trace_ELBO()),
+        "mean-field": SVI(linear, AutoNormal(linear), adam, Trace_ELBO()),
+    }
+    found = compare(
+        jax.random.key(0), runs, x, y=y, reference="mean-field", num_samples=800, svi_steps=800, progress_bar=False
+    )
+    row = found.overview.loc["point"]
+    assert row["verdict"].startswith("wrong") and "without uncertainty" in row["verdict"]
+    assert row["kl"] == np.inf and row["k_hat"] == np.inf and np.isnan(row["log_evidence"])
+    assert "an approximation, not the truth" in found.overview.loc["mean-field", "verdict"]
+    assert found.problems
+
+
+def test_elements_that_cannot_vary_are_no_parameters() -> None:
+    def correlated(z: Any) -> None:
+        factor: Any = numpyro.sample("L", dist.LKJCholesky(3, 2.0))
+        with numpyro.plate("rows", z.shape[0]):
+            numpyro.sample("z", dist.MultivariateNormal(jnp.zeros(3), scale_tril=factor), obs=z)
+
+    program = read(correlated, (np.zeros((4, 3)),), {}, None, moments_named("auto"))
+    draws = np.asarray(dist.LKJCholesky(3, 2.0).sample(jax.random.key(0), (2, 300)))
+    fit = fit_draws("reference", {"L": draws}, program)
+    assert fit.names == ["L[1, 0]", "L[1, 1]", "L[2, 0]", "L[2, 1]", "L[2, 2]"]
+    assert (fit.ess > 100).all() and (fit.r_hat < 1.05).all()
+    np.testing.assert_allclose(fit.mean, draws.mean((0, 1))[np.tril_indices(3)][1:], rtol=1e-9)
+    assert fit.quantiles(np.array([0.1, 0.9])).shape == (2, 5)
+
+
+def test_units_do_not_matter_to_the_divergence(data: Any) -> None:
+    x, y = data
+    draws = dict(exact_draws(data, 2, 300))
+    draws["b"] = draws["b"] * 1e-9
+    found = compare(jax.random.key(0), {"adf": adfpp.ADF(linear)}, x, y=y, reference=draws, progress_bar=False)
+    assert np.isfinite(found.overview.loc["adf", "kl"])
+
+
+def test_rows_that_were_refused_count_nowhere(data: Any) -> None:
+    x, y = data
+    holed = x.copy()
+    holed[[3, 7], 0] = np.nan
+    with pytest.raises(ValueError, match=r"2 rows \(3, 7\).*'adf'"), pytest.warns(RowsMarked):
+        compare(jax.random.key(0), {"adf": adfpp.ADF(linear)}, holed, y=y, progress_bar=False)
+    kept = np.delete(np.arange(N_ROWS), [3, 7])
+    draws = exact_draws((x[kept], y[kept]))
+    options: Any = {"reference": draws, "num_samples": 1000, "progress_bar": False}
+    with pytest.warns(RowsMarked):
+        found = compare(jax.random.key(0), {"adf": adfpp.ADF(linear)}, holed, y=y, **options)
+    clean = compare(jax.random.key(0), {"adf": adfpp.ADF(linear)}, x[kept], y=y[kept], **options)
+    columns = ["k_hat", "elpd", "elpd_se", "log_evidence", "error_max"]
+    np.testing.assert_allclose(
+        found.overview.loc[["adf", "reference"], columns].astype(float),
+        clean.overview.loc[["adf", "reference"], columns].astype(float),
+        rtol=1e-6,
+        atol=1e-6,
+    )
+    assert "2 rows NOT_FINITE" in found.overview.loc["adf", "verdict"]
+
+
 def test_measures_equal_independent_ones(comparison: Comparison, data: Any) -> None:
     truth = comparison.truth
     draws = exact_draws(data)
@@ -178,17 +305,18 @@ def test_a_shifted_reference_is_noticed_and_named(data: Any) -> None:
     assert "adf" in repr(found) and "rough" in repr(found)
 
 
-@pytest.mark.parametrize("fault", ["chains apart", "few draws"])
+@pytest.mark.parametrize("fault", ["chains apart", "chains far apart", "few draws"])
 def test_a_reference_that_is_not_clean_is_not_called_truth(data: Any, fault: str) -> None:
     x, y = data
     draws = dict(exact_draws(data, 4, 20 if fault == "few draws" else 500))
-    if fault == "chains apart":
-        draws["b"] = draws["b"] + np.arange(4)[:, None]
+    if fault != "few draws":
+        draws["b"] = draws["b"] + (1.0 if "far" in fault else 0.02) * np.arange(4)[:, None]
     found = compare(jax.random.key(0), {"adf": adfpp.ADF(linear)}, x, y=y, reference=draws, progress_bar=False)
     assert found.problems
     assert "NOT" in found.overview.loc["reference", "verdict"]
-    assert ("R-hat" if fault == "chains apart" else "ESS") in found.overview.loc["reference", "verdict"]
-    assert "reference is not clean" in found.overview.loc["adf", "verdict"]
+    assert ("ESS" if fault == "few draws" else "R-hat") in found.overview.loc["reference", "verdict"]
+    told = "cannot be judged" if "far" in fault else "reference is not clean"
+    assert told in found.overview.loc["adf", "verdict"]
 
 
 def test_divergences_are_told(data: Any) -> None:
@@ -270,6 +398,7 @@ def test_a_clock_tells_compilation_from_running() -> None:
         ((0.5, 0.01, 0.95, 1.1, 0.01), "rough"),
         ((0.01, 0.01, 0.3, 1.0, 0.01), "wrong"),
         ((99.0, 0.01, 2.6, 2.6, 0.01), "wrong"),
+        ((0.01, 0.01, 0.0, 0.0, 0.01), "wrong"),
         ((np.nan, 0.01, 1.0, 1.0, 0.01), "failed"),
     ],
 )
@@ -290,6 +419,10 @@ def test_what_cannot_be_compared_is_refused(data: Any) -> None:
         compare(key, {"adf": adf}, x, y=y, reference="gibbs")
     with pytest.raises(TypeError, match="reference is a list"):
         compare(key, {"adf": adf}, x, y=y, reference=[1])
+    with pytest.raises(ValueError, match="'second' is of another model"):
+        compare(key, {"adf": adf, "second": adfpp.ADF(slopes)}, x, y=y)
+    with pytest.raises(ValueError, match="rename the run"):
+        compare(key, {"reference": adf}, x, y=y, reference={})
     with pytest.raises(ValueError, match="no site 'b'"):
         compare(key, {"adf": adf}, x, y=y, reference={"w": np.zeros((10, 2))}, progress_bar=False)
     with pytest.raises(ValueError, match="shape"):

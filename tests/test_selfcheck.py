@@ -101,6 +101,35 @@ def test_other_arguments_are_refused(joint: tuple[Joint, np.ndarray]) -> None:
         post.reweighted(jax.random.key(0), x[:, :2], y=y)
 
 
+def level(y: Any = None, noise: float = 0.2) -> None:
+    m = numpyro.sample("m", dist.Normal(0, 5))
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.Normal(m, noise), obs=y)
+
+
+def test_an_option_is_that_of_the_call() -> None:
+    """Not that of the call that the model was read with."""
+    y = np.array([0.3, -1.0, 2.0])
+    adf = adfpp.ADF(level)
+    program = adf.get_posterior(adf.init(jax.random.key(0), y=y, noise=0.1)).program
+    found = Joint(program, (), {"y": y, "noise": 2.0})
+    expected = stats.norm.logpdf(y, 0.5, 2.0)
+    np.testing.assert_allclose(found.log_likelihood(np.array([[0.5]]))["y"][0], expected, rtol=1e-9)
+    total = stats.norm.logpdf(0.5, 0, 5) + expected.sum()
+    np.testing.assert_allclose(found.log_joint(np.array([[0.5]])), total, rtol=1e-9)
+    np.testing.assert_allclose(found.log_joint(np.array([[0.5]]), np.array([1])), total - expected[[0, 2]].sum())
+
+
+def test_replicas_leave_out_what_was_not_observed(joint: tuple[Joint, np.ndarray]) -> None:
+    j, theta = joint
+    kwargs = dict(zip(j.program.layout.named("row"), j.rows, strict=True))
+    for row in range(6):
+        found = j.replicate(jax.random.key(row), jnp.asarray(theta), row)
+        assert set(found) == ({"y", "z"} if kwargs["m"][row] else {"y"})  # and factors have nothing to draw
+        drawn, value = found["y"]
+        assert drawn.shape == (6, 1) and value == kwargs["y"][row]
+
+
 # ---------------------------------------------------------------------------------------------- the weights
 
 
@@ -133,7 +162,7 @@ def test_weights_mend_a_wrong_posterior() -> None:
     assert found.mean()["t"] == pytest.approx(mean, abs=4 * noise)
     assert found.sd()["t"] == pytest.approx(sd, abs=4 * noise)
     assert found.log_evidence == pytest.approx(np.logaddexp.reduce(log_joint), abs=0.02)
-    assert found.moved([mean], [sd]) < 0.1  # ADF is good already
+    assert found.moved([mean], [sd])[0] < 0.1  # ADF is good already
     drawn = found.sample(jax.random.key(2), (5000,))["t"]
     assert drawn.shape == (5000,) and drawn.mean() == pytest.approx(mean, abs=4 * sd / np.sqrt(4000))
 
@@ -153,7 +182,14 @@ def test_moved_is_the_error_of_a_shifted_proposal() -> None:
     theta = rng.normal([0.6, 0.0], 1.0, (20_000, 2))
     target = stats.norm.logpdf(theta).sum(1)
     found = reweighted(theta, target, stats.norm.logpdf(theta, [0.6, 0.0]).sum(1), lambda t: {"t": t})
-    assert found.moved([0.6, 0.0], [1.0, 1.0]) == pytest.approx(0.6, abs=0.04)
+    assert found.moved([0.6, 0.0], [1.0, 1.0]) == pytest.approx((0.6, 1.0, 1.0), abs=0.06)
+    wide = reweighted(
+        2.0 * theta,
+        stats.norm.logpdf(2.0 * theta, [1.2, 0.0]).sum(1),
+        stats.norm.logpdf(2.0 * theta, [1.2, 0.0], 2.0).sum(1),
+        lambda t: {"t": t},
+    )
+    assert wide.moved([1.2, 0.0], [2.0, 2.0]) == pytest.approx((0.0, 2.0, 2.0), abs=0.1)
     far = reweighted(theta + [8.0, 0.0], target, stats.norm.logpdf(theta, [0.6, 0.0]).sum(1), lambda t: {"t": t})
     assert far.k_hat > 0.7 or "not to be relied on" not in repr(far)
 
@@ -256,14 +292,65 @@ def test_refused_rows_and_a_state_without_memory(mixed: Any) -> None:
     assert "10%" in found.reasons[0]
 
 
+def test_a_few_refused_rows_are_left_out_of_the_weights() -> None:
+    x, y = stream(200, 4)
+    holed = x.copy()
+    holed[[20, 30], 0] = np.nan
+    kept = np.delete(np.arange(200), [20, 30])
+    adf = adfpp.ADF(logistic)
+    state, info = adf.update(adf.init(jax.random.key(0), holed, y=y), holed, y=y)
+    found, clean = quick(adf, state, holed, y=y), quick(adf, state, x[kept], y=y[kept])
+    assert found.statuses == {"OK": 198, "NOT_FINITE": 2}
+    assert any("1.00% of the rows were refused" in reason for reason in found.reasons)
+    assert (found.k_hat, found.error) == pytest.approx((clean.k_hat, clean.error), rel=1e-6)
+    post = adf.get_posterior(state)
+    with pytest.raises(ValueError, match=r"2 of the rows have no finite log-likelihood \(20, 30\).*absorbed="):
+        post.reweighted(jax.random.key(0), holed, y=y)
+    absorbed = np.asarray(info.status) < adfpp.Status.NOT_FINITE
+    again = post.reweighted(jax.random.key(0), holed, y=y, absorbed=absorbed)
+    assert again.k_hat == pytest.approx(post.reweighted(jax.random.key(0), x[kept], y=y[kept]).k_hat)
+
+
+def test_other_rows_than_those_folded_are_refused(mixed: Any) -> None:
+    x, y, adf = mixed
+    result = adf.run(jax.random.key(0), x[:64], y=y[:64], progress_bar=False)
+    for reached in (result, result.state):
+        with pytest.raises(ValueError, match="64 rows.* 32: pass all the rows"):
+            quick(adf, reached, x[:32], y=y[:32])
+
+
+def test_a_likelihood_that_cannot_be_drawn_from_and_a_mask() -> None:
+    """Ranks need both a sample and an observation; the rest of the check needs neither."""
+
+    class Soft(dist.Distribution):
+        support: Any = dist.constraints.real
+        arg_constraints: Any = {}
+
+        def __init__(self, centre: Any) -> None:
+            self.centre = centre
+            super().__init__(batch_shape=jnp.shape(centre))
+
+        def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+            return -jnp.sqrt(1.0 + (value - self.centre) ** 2)
+
+    def model(x: Any, y: Any = None, seen: Any = None) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("soft", Soft(w * x), obs=y)
+            numpyro.sample("y", dist.Normal(w * x, 1.0).mask(seen), obs=y)
+
+    rng = np.random.default_rng(0)
+    x, seen = rng.normal(size=64), rng.random(64) > 0.5
+    y = np.where(seen, 0.5 * x + rng.normal(size=64), 0.5 * x)
+    adf = adfpp.ADF(model)
+    result = adf.run(jax.random.key(0), x, y=y, seen=seen, progress_bar=False)
+    found = check(adf, result, x, y=y, seen=seen, num_samples=500, orders=0, progress_bar=False)
+    assert len(found.pit) == seen.sum() and found.pit_p > 0.001
+    assert np.isnan(found.order_shift) and found.k_hat < 0.7
+
+
 def test_predictions_that_are_too_narrow_are_noticed() -> None:
     """A model with a fifth of the true noise."""
-
-    def level(y: Any = None, noise: float = 0.2) -> None:
-        m = numpyro.sample("m", dist.Normal(0, 5))
-        with numpyro.plate("rows", y.shape[0]):
-            numpyro.sample("y", dist.Normal(m, noise), obs=y)
-
     y = np.random.default_rng(0).normal(1.0, 1.0, 200)
     adf = adfpp.ADF(level)
     result = adf.run(jax.random.key(0), y=y, progress_bar=False)
@@ -274,6 +361,27 @@ def test_predictions_that_are_too_narrow_are_noticed() -> None:
     assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
 
 
+def test_a_scale_that_no_row_touches_is_told() -> None:
+    """Centred groups: their scale stays at its prior, which the weights know to be far too wide."""
+
+    def centred(group: Any, groups: int, y: Any = None) -> None:
+        tau: Any = numpyro.sample("tau", dist.HalfNormal(3.0))
+        with numpyro.plate("groups", groups):
+            u: Any = numpyro.sample("u", dist.Normal(0, tau))
+        with numpyro.plate("rows", group.shape[0]):
+            numpyro.sample("y", dist.Normal(u[group], 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 8, 300)
+    y = (0.5 * rng.normal(size=8))[group] + rng.normal(size=300)
+    adf = adfpp.ADF(centred)
+    plan = adf.explain(group, 8, y=y)
+    assert plan.untouched == ("tau",) and "NOT LEARNED: tau" in str(plan)
+    found = quick(adf, adf.run(jax.random.key(0), group, 8, y=y, progress_bar=False), group, 8, y=y)
+    assert found.verdict == RUN_EP and "NOT LEARNED: tau" in found.reasons[0]
+    assert found.sd_ratio[1] > 1.5 and any("sds are" in r for r in found.reasons)
+
+
 def test_with_dynamics_only_predictions_are_looked_at(mixed: Any) -> None:
     x, y, _ = mixed
     adf = adfpp.ADF(logistic, dynamics=adfpp.RandomWalk(1e-3))
@@ -281,6 +389,8 @@ def test_with_dynamics_only_predictions_are_looked_at(mixed: Any) -> None:
     result = adf.run(jax.random.key(0), x[:200], y=y[:200], dt=gaps, progress_bar=False)
     found = quick(adf, result, x[:200], y=y[:200], dt=gaps)
     assert np.isnan(found.k_hat) and np.isnan(found.order_shift) and found.reweighted is None
+    again = adf.run(jax.random.key(0), x[:200], y=y[:200], dt=2.0, progress_bar=False)  # one gap for all rows
+    np.testing.assert_array_equal(quick(adf, again, x[:200], y=y[:200], dt=2.0).log_z, found.log_z)
     np.testing.assert_allclose(found.log_z.sum(), result.info.log_z.sum(), rtol=1e-6)
     assert "not looked at" in str(found)
 
@@ -294,7 +404,7 @@ def test_a_second_stream_is_checked_against_its_own_start(mixed: Any) -> None:
     assert found.verdict == TRUST and found.error < 0.2
     wrong = result.posterior.reweighted(jax.random.key(0), x[2000:], y=y[2000:])  # the model's vague prior instead
     spread = result.posterior.family.spread(result.state.belief, 4)
-    assert wrong.moved(result.state.belief.mean, spread) > 0.2
+    assert wrong.moved(result.state.belief.mean, spread)[0] > 0.2
 
 
 def test_nuts_begins_at_the_posterior(mixed: Any) -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
+from numpyro.infer.util import compute_log_probs
 
 
 def guide_draws(
@@ -20,15 +21,14 @@ def guide_draws(
     """Runs a guide several times.
 
     Returns:
-        ``({site: (count, *shape)}, log density (count,))`` in the sites' own spaces.
+        ``({site: (count, *shape)}, log density (count,))`` in the sites' own spaces: of all that the guide draws, its
+        factors included, which is what the weights of a guide with auxiliary variables (``AutoDAIS``) are made of.
     """
 
     def one(key: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-        seeded = handlers.seed(handlers.substitute(guide, data=dict(params)), rng_seed=key)
-        sites = handlers.trace(seeded).get_trace(*args, **kwargs)
-        drawn = {n: s for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
         # a site that is a mere function of another is a Delta which carries the volume of that function
-        logs = [jnp.sum(s["fn"].log_prob(s["value"])) for s in drawn.values()]
-        return {n: s["value"] for n, s in drawn.items()}, jnp.sum(jnp.stack(logs))
+        logs, sites = compute_log_probs(handlers.seed(guide, rng_seed=key), args, dict(kwargs), dict(params))
+        drawn = {n: s["value"] for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        return drawn, jnp.sum(jnp.stack(list(logs.values())))
 
     return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(rng_key, count)))

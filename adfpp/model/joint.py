@@ -189,9 +189,10 @@ class Joint:
                         drawn = fn.sample(jax.random.fold_in(key, i))
                 except NotImplementedError:
                     continue
-                mask = elements(fn, site["value"]).mask
-                mask = jnp.ones((), bool) if mask is None else mask
-                there = jnp.reshape(mask, jnp.shape(mask) + (1,) * (drawn.ndim - max(jnp.ndim(mask), len(fn.batch_shape))))
+                each = elements(fn, site["value"])
+                shape = each.log_prob.shape
+                there = jnp.broadcast_to(True if each.mask is None else each.mask, shape)
+                there = there.reshape(shape + (1,) * (drawn.ndim - len(shape)))
                 out[name] = (drawn, jnp.broadcast_to(site["value"], drawn.shape), jnp.broadcast_to(there, drawn.shape))
             return out
 
