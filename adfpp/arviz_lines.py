@@ -126,15 +126,16 @@ _EQUAL = 1e-10  # what rounding leaves of a difference between two log densities
 
 
 def _smoothed(log_ratios: np.ndarray) -> tuple[Any, Any]:
-    if is_new_line():
-        from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
+    with np.errstate(all="ignore"):  # the fit of the tail overflows on its way, without harm
+        if is_new_line():
+            from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
 
-        # it takes the log-likelihood that was left out, which is minus a log ratio
-        weights, k = array_stats.psislw(-log_ratios, r_eff=1.0)
-        return weights, np.where(np.isnan(k), np.inf, k)
-    import arviz
+            # it takes the log-likelihood that was left out, which is minus a log ratio
+            weights, k = array_stats.psislw(-log_ratios, r_eff=1.0)
+            return weights, np.where(np.isnan(k), np.inf, k)
+        import arviz
 
-    return arviz.psislw(log_ratios)
+        return arviz.psislw(log_ratios)
 
 
 def elpd_data(pointwise: Any, k: Any, effective: float, draws: int, good_k: float) -> Any:

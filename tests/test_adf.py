@@ -73,7 +73,10 @@ def equal(a: Any, b: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ contract
 
 
-@pytest.mark.parametrize("family", ["full", "diagonal", "spherical"])
+@pytest.mark.parametrize(
+    "family",
+    ["full", pytest.param("diagonal", marks=pytest.mark.slow), pytest.param("spherical", marks=pytest.mark.slow)],
+)
 def test_contract_of_every_family(family: str) -> None:
     """State and info are stable pytrees; scan equals loop equals batch; update vmaps over beliefs and rows."""
     x, y = labels(2, 16)
@@ -544,6 +547,7 @@ def test_large_field_goes_to_monte_carlo() -> None:
 # --------------------------------------------------------------------------------- as others use it
 
 
+@pytest.mark.slow
 def test_any_length_inside_jit() -> None:
     """A traced batch whose length no block divides is folded as an eager one is; so is one with a traced state only."""
     rng = np.random.default_rng(12)

@@ -319,6 +319,7 @@ def test_a_reference_that_is_not_clean_is_not_called_truth(data: Any, fault: str
     assert told in found.overview.loc["adf", "verdict"]
 
 
+@pytest.mark.slow
 def test_divergences_are_told(data: Any) -> None:
     """A funnel, sampled with a large step, diverges."""
 

@@ -52,7 +52,10 @@ def test_every_model_has_a_plan_here() -> None:
     assert set(PLANS) == set(models.NAMES)
 
 
-@pytest.mark.parametrize("name", PLANS)
+_LONG = ("negative_binomial", "hierarchy", "softmax")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in PLANS])
 def test_every_model_is_learned_online(name: str) -> None:
     """One pass: no row refused, the plan as expected, and the truth within four posterior sds, site by site."""
     model, data, truth = simulated(name, 1)

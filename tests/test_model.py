@@ -871,6 +871,7 @@ def test_bounds_may_be_arrays() -> None:
     np.testing.assert_allclose(learned(inside, X, y=Y)[0], plain, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_bounds_may_be_arguments() -> None:
     """A support given by an argument that all rows share; the posterior lies in it."""
 

@@ -101,6 +101,7 @@ def constrained(flat: np.ndarray) -> dict[str, np.ndarray]:
 # ------------------------------------------------------------------------------------- draws
 
 
+@pytest.mark.slow
 def test_shapes_of_draws() -> None:
     """Any leading shape, in the sites' own shapes and supports."""
     for shape in ((), (3,), (2, 3)):

@@ -292,6 +292,7 @@ def test_refused_rows_and_a_state_without_memory(mixed: Any) -> None:
     assert "10%" in found.reasons[0]
 
 
+@pytest.mark.slow
 def test_a_few_refused_rows_are_left_out_of_the_weights() -> None:
     x, y = stream(200, 4)
     holed = x.copy()
@@ -407,6 +408,7 @@ def test_a_second_stream_is_checked_against_its_own_start(mixed: Any) -> None:
     assert wrong.moved(result.state.belief.mean, spread)[0] > 0.2
 
 
+@pytest.mark.slow
 def test_nuts_begins_at_the_posterior(mixed: Any) -> None:
     """Its covariance as the mass matrix, in NumPyro's own order of sites, and draws from it to begin at."""
 
