@@ -16,7 +16,7 @@ from adfpp.explain import Explanation
 from adfpp.fits import Fit, fit_draws, fit_mcmc, fit_online, fit_svi, nuts
 from adfpp.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
 from adfpp.kernel import Status
-from adfpp.model import Joint, Program, read
+from adfpp.model import Joint, Program, read, refuse_clashes
 from adfpp.tilt import moments_named
 
 # errors of means in sds, and of sds relative, up to which a run is told to be as good, close, rough
@@ -125,7 +125,8 @@ class Comparison:
                 "kl": kl,
                 "kl_mcse": kl_noise,
                 "w1_max": errors["w1"][furthest],
-                "w1_max_mcse": errors["mcse"][furthest],
+                # exact draws of this many are 1.3 standard errors of the mean away from their source, on average
+                "w1_max_mcse": 1.3 * errors["mcse"][furthest],
             }
         weighted, elpd = self.reweighted.get(name), self.elpd[name]
         out["k_hat"] = np.nan if weighted is None else weighted.k_hat
@@ -260,6 +261,7 @@ def compare(
     if not runs:
         raise ValueError('No runs to compare: pass for example {"adf": adfpp.ADF(model)}.')
     _refuse_unknown(runs, reference)
+    refuse_clashes(_model_of(next(iter(runs.values()))), compare, args)
     program, explanation = _read(runs, args, kwargs)
     joint = Joint(program, args, kwargs)
     if "reference" in runs and not isinstance(reference, str):
@@ -431,7 +433,8 @@ def _reference_verdict(fit: Fit, problems: Sequence[str]) -> str:
     if problems:
         return f"reference, NOT to be called the truth: {'; '.join(problems)}"
     words = f"reference: R-hat at most {np.nanmax(fit.r_hat):.3f}, ESS at least {np.min(fit.ess):.0f}"
-    return f"{words}, no divergences" if isinstance(fit.source, MCMC) else words
+    tells = isinstance(fit.source, MCMC) and "diverging" in fit.source.get_extra_fields()
+    return f"{words}, no divergences" if tells else words
 
 
 def _statuses(fit: Fit) -> np.ndarray:

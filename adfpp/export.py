@@ -18,7 +18,7 @@ from adfpp.arviz_lines import Group
 from adfpp.dynamics import Static
 from adfpp.fits import Fit
 from adfpp.kernel import Status
-from adfpp.model import Joint, Program
+from adfpp.model import Joint, Program, refuse_clashes
 from adfpp.model.predict import Forward, SiteForm
 from adfpp.posterior import Posterior, scalar_names
 from adfpp.stream import ADFTotals, Trajectory
@@ -26,7 +26,6 @@ from adfpp.stream import ADFTotals, Trajectory
 _LARGE = 1 << 30  # bytes from which on an export is announced
 _STEPS = 200  # of a trajectory that is made afterwards
 _CHUNK = 4096  # rows whose log-likelihood is looked at together
-_OPTIONS = frozenset("rng_key num_samples num_chains coords dims predictive log_likelihood trajectory prior".split())
 
 
 class ExportWarning(UserWarning):
@@ -247,7 +246,7 @@ def _groups(
         posterior = draws.laid_out(draws.program.constrain(draws.theta), {})
         return {"posterior": posterior, **stats, "unconstrained_posterior": draws.unconstrained({})}
     model = draws.program.model
-    _refuse_clashes(model, args)
+    refuse_clashes(model, to_arviz, args)
     without_dt = kwargs
     if "dt" not in inspect.signature(model).parameters:
         without_dt = {name: value for name, value in kwargs.items() if name != "dt"}
@@ -486,10 +485,3 @@ def _attrs(family: str | None, result: ADFResult | None) -> dict[str, Any]:
     if result is not None and (isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows):
         attrs["log_evidence"] = float(np.sum(result.info.log_z, dtype=np.float64))
     return attrs
-
-
-def _refuse_clashes(model: Any, args: tuple[Any, ...]) -> None:
-    parameters = list(inspect.signature(model).parameters)
-    clashes = sorted(_OPTIONS & set(parameters[len(args) :]))
-    if clashes:
-        raise ValueError(f"The model's argument {clashes[0]!r} is also an option of to_arviz; pass it by position.")

@@ -15,7 +15,7 @@ from adfpp.dynamics import Static
 from adfpp.explain import advice, untouched_sites
 from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status
-from adfpp.model import Joint
+from adfpp.model import Joint, refuse_clashes
 from adfpp.posterior import Posterior
 from adfpp.stream import RowsMarked
 
@@ -145,6 +145,7 @@ def check(
         progress_bar: Whether to show one.
         **kwargs: The model's keyword arguments.
     """
+    refuse_clashes(learner.model, check, args)
     key = jax.random.key(0) if rng_key is None else rng_key
     weight_key, order_key, predict_key = jax.random.split(key, 3)
     post = learner.get_posterior(state)

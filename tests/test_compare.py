@@ -414,6 +414,12 @@ def test_what_cannot_be_compared_is_refused(data: Any) -> None:
         compare(key, {}, x, y=y)
     with pytest.raises(TypeError, match="'other' is a int"):
         compare(key, {"other": 3}, x, y=y)
+
+    def taken(x: Any, y: Any = None, num_samples: int = 3) -> None:
+        linear(x, y)
+
+    with pytest.raises(ValueError, match="'num_samples' is also an option of compare"):
+        compare(key, {"taken": adfpp.ADF(taken)}, x, y=y)
     with pytest.raises(ValueError, match="'walk' has dynamics"):
         compare(key, {"walk": adfpp.ADF(linear, dynamics=adfpp.RandomWalk(0.1))}, x, y=y)
     with pytest.raises(ValueError, match="'gibbs'"):

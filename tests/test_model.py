@@ -886,3 +886,21 @@ def test_bounds_may_be_arguments() -> None:
     np.testing.assert_allclose(state.belief.mean, learned(bounded(-1.0, 2.0), X, y=Y)[0], atol=1e-10)
     draws = adf.get_posterior(state).sample(KEY, (100,))["u"]
     assert np.all((draws > -1.0) & (draws < 2.0))
+
+
+def test_rows_of_probability_zero_do_not_break_the_check() -> None:
+    """A noise-free likelihood makes many rows impossible at a random draw; they are kept, batch by batch."""
+
+    def step(x: Any, y: Any = None) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", adfpp.distributions.Probit(x @ w, noise=0.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    y = (x @ [1.0, -1.0] > 0).astype(int)
+    adf = adfpp.ADF(step)
+    state = adf.init(jax.random.key(0), x, y=y)
+    for i in range(0, 40, 5):
+        state, info = adf.update(state, x[i : i + 5], y=y[i : i + 5])
+        assert (np.asarray(info.status) == adfpp.Status.OK).all()

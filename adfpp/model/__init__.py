@@ -4,7 +4,7 @@ The only room that knows NumPyro's internals. What comes out is a ``Program``: f
 arrays of one row, and the arrays that every row shares.
 """
 
-from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
+from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array, refuse_clashes
 from adfpp.model.check import RowCheck
 from adfpp.model.guides import guide_draws
 from adfpp.model.joint import Joint
@@ -24,6 +24,7 @@ __all__ = [
     "guide_draws",
     "is_array",
     "read",
+    "refuse_clashes",
     "same_space",
     "stripped",
 ]

@@ -99,3 +99,15 @@ def call(model: Model, bound: Mapping[str, Any]) -> Any:
         else:
             keyword[name] = rest.pop(name)
     return model(*positional, **keyword, **rest)
+
+
+def refuse_clashes(model: Model, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Refuses a model with an argument that this function would take for its own option, unless by position."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    options = {name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
+    clashes = sorted(options & set(list(inspect.signature(model).parameters)[len(args) :]))
+    if clashes:
+        raise ValueError(
+            f"The model's argument {clashes[0]!r} is also an option of {function.__name__}; pass it by position, or "
+            "rename it."
+        )

@@ -47,7 +47,8 @@ class RowCheck:
             fine = self._compare([np.resize(a, (_ROWS, *a.shape[1:])) for a in head], shared)
             if fine is None:
                 return True
-            head = [a[fine[: len(a)]] for a in head]
+            # what was compared are the first rows; others may have been kept beside them
+            head = [np.concatenate([a[:_ROWS][fine[: len(a)]], a[_ROWS:]]) for a in head]
         self.kept = [a[-1:] for a in head] if len(head[0]) else self.kept
         return self.tries >= 100
 
