@@ -320,6 +320,7 @@ def test_other_rows_than_those_folded_are_refused(mixed: Any) -> None:
             quick(adf, reached, x[:32], y=y[:32])
 
 
+@pytest.mark.slow
 def test_a_likelihood_that_cannot_be_drawn_from_and_a_mask() -> None:
     """Ranks need both a sample and an observation; the rest of the check needs neither."""
 
