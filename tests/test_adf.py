@@ -122,6 +122,7 @@ def test_float32_by_default(float32: None) -> None:
     np.testing.assert_allclose(np.asarray(info.log_z).sum(), np.asarray(exact_info.log_z).sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_random_batch_lengths_compile_at_most_a_dozen_times() -> None:
     """A thousand batches of random length: the model is traced for the reader and for a few padded lengths."""
     rng = np.random.default_rng(4)
@@ -166,6 +167,7 @@ def test_call_forms_share_one_program(learner: Any) -> None:
 # ------------------------------------------------------------------------------------------------ streams
 
 
+@pytest.mark.slow
 def test_run_is_update_in_chunks(learner: Any) -> None:
     """Chunks of any size, a given state to go on from, and info whole, thinned or in totals agree."""
     adf, start, x, y = learner
@@ -356,6 +358,7 @@ def test_bad_rows_leave_the_state_bit_for_bit(family: str, where: str, value: fl
     assert int(among.rows) == int(without.rows) == 15
 
 
+@pytest.mark.slow
 def test_a_row_is_absorbed_whole_or_not_at_all() -> None:
     """Three factors a row, the last one out of support: the first two are taken back."""
     rng = np.random.default_rng(7)

@@ -204,6 +204,7 @@ def test_a_point_is_wrong_and_an_approximation_is_no_truth(data: Any) -> None:
     assert found.problems
 
 
+@pytest.mark.slow
 def test_elements_that_cannot_vary_are_no_parameters() -> None:
     def correlated(z: Any) -> None:
         factor: Any = numpyro.sample("L", dist.LKJCholesky(3, 2.0))
@@ -335,6 +336,7 @@ def test_divergences_are_told(data: Any) -> None:
     assert any("divergence" in p for p in found.problems)
 
 
+@pytest.mark.slow
 def test_mcmc_as_a_run_and_another_run_as_reference(data: Any) -> None:
     x, y = data
     mcmc = MCMC(NUTS(linear), num_warmup=200, num_samples=300, progress_bar=False)

@@ -52,7 +52,7 @@ def test_every_model_has_a_plan_here() -> None:
     assert set(PLANS) == set(models.NAMES)
 
 
-_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t")
+_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t", "poisson")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in PLANS])
@@ -124,6 +124,7 @@ LAWS = {
 
 @given(st.integers(0, 10_000), st.floats(0.1, 30.0))
 @settings(max_examples=20, deadline=None)
+@pytest.mark.slow
 def test_log_concave_rows_never_widen_the_belief(seed: int, size: float) -> None:
     """Each logistic row, however surprising, shrinks the variance in every direction."""
     rng = np.random.default_rng(seed)
@@ -141,6 +142,7 @@ def test_log_concave_rows_never_widen_the_belief(seed: int, size: float) -> None
             state = new
 
 
+@pytest.mark.slow
 def test_models_run_without_data() -> None:
     """``Predictive`` with the posterior as guide draws new rows of every shape."""
     model, data, _ = simulated("hierarchy", 4)

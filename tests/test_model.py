@@ -857,6 +857,7 @@ def bounded(low: Any, high: Any) -> Callable[..., None]:
     return model
 
 
+@pytest.mark.slow
 def test_bounds_may_be_arrays() -> None:
     """Arrays in a support, made outside the model or in it, mean what numbers mean."""
     plain = learned(bounded(-1.0, 2.0), X, y=Y)[0]

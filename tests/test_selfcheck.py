@@ -147,6 +147,7 @@ def integrals(y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return t, logs, stats.norm.logpdf(t, 0, 0.8) + logs[y].sum(0) + np.log(t[1] - t[0])
 
 
+@pytest.mark.slow
 def test_weights_mend_a_wrong_posterior() -> None:
     """Few rows and a skewed posterior: weighted moments and evidence against integrals on a grid."""
     y = np.array([1, 1, 1, 1, 0])
@@ -218,6 +219,7 @@ def test_leave_one_out_on_an_approximation() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter:UserWarning")
+@pytest.mark.slow
 def test_leave_one_out_on_mcmc_is_arvizs() -> None:
     x, y = stream(30, 3)
     mcmc = MCMC(NUTS(logistic), num_warmup=200, num_samples=400, progress_bar=False)
@@ -273,6 +275,7 @@ def test_a_stream_sorted_by_its_label_is_not(mixed: Any) -> None:
     np.testing.assert_allclose(again.log_z, np.asarray(shuffled.info.log_z)[shuffled.run.order], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_too_few_rows_for_one_pass_ask_for_ep() -> None:
     x, y = stream(60, 1)
     adf = adfpp.ADF(logistic)
@@ -384,6 +387,7 @@ def test_a_scale_that_no_row_touches_is_told() -> None:
     assert found.sd_ratio[1] > 1.5 and any("sds are" in r for r in found.reasons)
 
 
+@pytest.mark.slow
 def test_with_dynamics_only_predictions_are_looked_at(mixed: Any) -> None:
     x, y, _ = mixed
     adf = adfpp.ADF(logistic, dynamics=adfpp.RandomWalk(1e-3))
@@ -397,6 +401,7 @@ def test_with_dynamics_only_predictions_are_looked_at(mixed: Any) -> None:
     assert "not looked at" in str(found)
 
 
+@pytest.mark.slow
 def test_a_second_stream_is_checked_against_its_own_start(mixed: Any) -> None:
     """Posterior as prior: the prior of the second stream is the first one's posterior, which its result remembers."""
     x, y, adf = mixed

@@ -266,6 +266,7 @@ def keeps_its_bounds(found: Answers, which: int) -> None:
     assert not bad.any(), found.complaint(bad)
 
 
+@pytest.mark.slow
 def test_the_default_quadrature_keeps_its_bounds_and_knows_its_error() -> None:
     keeps_its_bounds(answers(AUTO.quadrature, HARD), 0)
 
@@ -280,6 +281,7 @@ def test_every_likelihood_of_the_battery_keeps_its_bounds(rule: Quadrature, whic
     keeps_its_bounds(answers(rule, tuple(NAMED)), which)
 
 
+@pytest.mark.slow
 def test_smooth_factors_need_no_landmarks() -> None:
     keeps_its_bounds(answers(AUTO.quadrature, SMOOTH, told=False), 0)
 
