@@ -1,6 +1,7 @@
 """Online Bayesian inference for NumPyro models: assumed-density filtering, checked against NUTS."""
 
 from adfpp import checkpoint, distributions
+from adfpp._version import __version__ as __version__
 from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
 from adfpp.checkpoint import CheckpointError
 from adfpp.compare import Comparison, compare
@@ -15,8 +16,6 @@ from adfpp.prior import PriorError
 from adfpp.selfcheck import Check, check
 from adfpp.stream import ADFTotals, RowsMarked, Trajectory
 from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ADF",

@@ -13,7 +13,6 @@ import inspect
 import json
 import math
 import os
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -24,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp._version import __version__
 from adfpp.model import Joint, Program, stripped
 from adfpp.posterior import Posterior
 
@@ -94,7 +94,7 @@ def save(path: str | os.PathLike[str], learner: Learner, state: Any, **progress:
     header = {
         "format": _FORMAT,
         "format_version": _VERSION,
-        "adfpp": _own_version(),
+        "adfpp": __version__,
         "state": described,
         "fingerprint": _fingerprint(learner, program),
         "probes": _probes(program),
@@ -351,7 +351,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if header["format_version"] > _VERSION:
         raise CheckpointError(
             f"{path} was written by adfpp {header['adfpp']} in format {header['format_version']}; this is adfpp "
-            f"{_own_version()}, which reads formats up to {_VERSION}. Install a newer adfpp. The file is left as it is."
+            f"{__version__}, which reads formats up to {_VERSION}. Install a newer adfpp. The file is left as it is."
         )
     return header, arrays
 
@@ -360,11 +360,6 @@ def _begins_as_archive(path: Path) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
         return file.read(4) == b"PK\x03\x04"
     return False
-
-
-def _own_version() -> str:
-    # the package itself stands above this room, and what is installed under its name may be another copy
-    return str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "unknown"))
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -44,7 +44,7 @@ from adfpp.tabular import (
 _CHUNK = 4096  # rows of a file folded at once
 _LIVE_CHUNK = 64  # rows of standard input folded at once: they wait for each other
 _EVERY = 10_000
-_DRAWS = (4, 1000)  # chains and draws of a chain in posterior.nc
+_DRAWS = 4000  # in posterior.nc
 _DYNAMICS = {
     "random-walk": adfpp.RandomWalk,
     "discount": adfpp.Discount,
@@ -315,17 +315,10 @@ class _Follower:
             print(f"\ncheckpoint: {self.path}")
         if out is not None:
             summary.to_csv(out / "summary.csv")
-            _draws(posterior, self.args.seed).to_netcdf(out / "posterior.nc")
+            # the rows are gone, so what is written are draws alone
+            draws = adfpp.to_arviz(posterior, rng_key=jax.random.key(self.args.seed), num_samples=_DRAWS)
+            draws.to_netcdf(out / "posterior.nc")
             print(f"written to {out}: summary.csv, posterior.nc")
-
-
-def _draws(posterior: adfpp.Posterior, seed: int) -> Any:
-    """Draws for ArviZ. The rows are gone, so it is the group ``posterior`` alone."""
-    from adfpp.arviz_lines import Group, inference_data
-
-    draws = posterior.sample(jax.random.key(seed), _DRAWS)
-    attrs = {"inference_library": "adfpp", "inference_library_version": adfpp.__version__}
-    return inference_data({"posterior": Group({n: np.asarray(a) for n, a in draws.items()}, {})}, {}, attrs)
 
 
 # what a checkpoint remembers of the command line, so that going on needs none of it

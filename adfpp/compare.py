@@ -1,7 +1,6 @@
 """How far fast approximations are from a reference: NUTS with its own Monte-Carlo error beside it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from adfpp.fits import Fit, fit_draws, fit_mcmc, fit_online, fit_svi, nuts
 from adfpp.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
 from adfpp.kernel import Status
 from adfpp.model import Joint, Program, read, refuse_clashes
+from adfpp.stream import announced
 from adfpp.tilt import moments_named
 
 # errors of means in sds, and of sds relative, up to which a run is told to be as good, close, rough
@@ -271,7 +271,7 @@ def compare(
     if given == "reference" and reference == "nuts":
         given = "nuts" if "nuts" not in runs else "reference"
     fits: dict[str, Fit] = {}
-    with _announced([*runs, *([] if given in runs else [given])], progress_bar) as begun:
+    with announced(len(runs) + (given not in runs), "run", progress_bar) as begun:
         for name, run in runs.items():
             begun(name)
             fits[name] = _fitted(name, run, program, keys[name], args, kwargs, num_samples, svi_steps)
@@ -302,27 +302,6 @@ def compare(
 
 
 # ---------------------------------------------------------------------------------------------------- the runs
-
-
-@contextmanager
-def _announced(names: Sequence[str], show: bool) -> Iterator[Callable[[str], None]]:
-    """A function that says which run begins, on a progress bar with a step a run."""
-    if not show:
-        yield lambda name: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=len(names), unit="run") as bar:
-        begun = False
-
-        def say(name: str) -> None:
-            nonlocal begun
-            bar.update(int(begun))
-            bar.set_description(name)
-            begun = True
-
-        yield say
-        bar.update(int(begun))
 
 
 def _is_learner(run: Any) -> bool:

@@ -1,7 +1,6 @@
 """Export to ArviZ: draws, predictives and densities of a posterior, and leave-one-out that is right for it."""
 
 import inspect
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,10 +12,12 @@ import numpyro
 from scipy.special import logsumexp
 
 from adfpp import arviz_lines
+from adfpp._version import __version__
 from adfpp.adf import ADFResult
 from adfpp.arviz_lines import Group
 from adfpp.dynamics import Static
 from adfpp.fits import Fit
+from adfpp.importance import left_out
 from adfpp.kernel import Status
 from adfpp.model import Joint, Program, refuse_clashes
 from adfpp.model.predict import Forward, SiteForm
@@ -177,8 +178,7 @@ def loo(data: Any, var_name: str | None = None) -> Any:
         raise ValueError(
             f"loo: {where} is not finite, as for rows that were refused. Drop them from the data and export again."
         )
-    log_weights, k = arviz_lines.psislw(ratio - values)
-    elpd = logsumexp(log_weights + values, axis=-1)
+    elpd, k = left_out(values, ratio)
     lppd = logsumexp(values, axis=-1) - np.log(values.shape[-1])
     good_k = min(1.0 - 1.0 / np.log10(values.shape[-1]), 0.7) if values.shape[-1] > 1 else 0.7
     if (k > good_k).any():
@@ -478,9 +478,7 @@ def _absorbed(result: Any, length: int) -> np.ndarray | None:
 
 
 def _attrs(family: str | None, result: ADFResult | None) -> dict[str, Any]:
-    # the package itself stands above this room, and what is installed under its name may be another copy
-    package = sys.modules[__name__.partition(".")[0]]
-    attrs = {"inference_library": package.__name__, "inference_library_version": getattr(package, "__version__", "")}
+    attrs: dict[str, Any] = {"inference_library": "adfpp", "inference_library_version": __version__}
     attrs |= {} if family is None else {"family": family}
     if result is not None and (isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows):
         attrs["log_evidence"] = float(np.sum(result.info.log_z, dtype=np.float64))

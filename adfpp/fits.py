@@ -1,6 +1,7 @@
 """What a run of any method leaves behind in one form: draws of θ, moments, densities, seconds, and its health."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from adfpp.families import Belief, family_named
 from adfpp.kernel import Status
 from adfpp.model import Program, guide_draws
 from adfpp.posterior import Posterior, scalar_names
+from adfpp.stream import RowsMarked
 
 _REPEAT_FOR = 1.0  # seconds spent on repeating a run to time it without compilation
 
@@ -220,10 +222,12 @@ def fit_online(
     jax.block_until_ready(result.state)
     first = time.perf_counter() - begin
     taken: list[float] = []
-    while sum(taken) < _REPEAT_FOR and len(taken) < 5:
-        begin = time.perf_counter()
-        jax.block_until_ready(learner.run(rng_key, *args, progress_bar=False, **kwargs).state)
-        taken.append(time.perf_counter() - begin)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RowsMarked)  # said once is enough
+        while sum(taken) < _REPEAT_FOR and len(taken) < 5:
+            begin = time.perf_counter()
+            jax.block_until_ready(learner.run(rng_key, *args, progress_bar=False, **kwargs).state)
+            taken.append(time.perf_counter() - begin)
     post = learner.get_posterior(result)
     counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
     notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s != Status.OK and counts[s])

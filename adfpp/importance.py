@@ -30,11 +30,28 @@ class Elpd(NamedTuple):
     k: np.ndarray
 
 
-def leave_one_out(log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.ndarray, rows: int, most: int) -> Elpd:
-    """Leave-one-out from draws of an approximation, or of MCMC.
+def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log predictive density of each row without it, and its Pareto k̂.
 
     The weight of a draw without row i is posterior over proposal over the likelihood of row i; leaving out the first
     ratio, as plain PSIS-LOO does, misleads on draws from an approximation.
+
+    Args:
+        log_lik: ``(..., S)`` log-likelihood of each row at the draws.
+        log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
+
+    Returns:
+        Two arrays ``(...)``.
+    """
+    with np.errstate(invalid="ignore"):
+        # a draw that a row makes impossible has an unknown weight without it: NaN, and an infinite k
+        ratios = log_ratio - log_lik
+    weights, k = psislw(ratios)
+    return np.asarray(logsumexp(weights + log_lik, axis=-1)), k
+
+
+def leave_one_out(log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.ndarray, rows: int, most: int) -> Elpd:
+    """Leave-one-out from draws of an approximation, or of MCMC, a stretch of rows at a time.
 
     Args:
         log_lik: ``chosen rows -> (S, rows)`` log-likelihood of these rows at the draws.
@@ -45,12 +62,8 @@ def leave_one_out(log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.nda
     chosen = np.arange(rows) if rows <= most else np.unique(np.linspace(0, rows - 1, most).astype(int))
     pointwise, k = [], []
     for start in range(0, len(chosen), 1024):
-        logs = log_lik(chosen[start : start + 1024]).T  # (rows, S)
-        with np.errstate(invalid="ignore"):
-            # a draw that this row makes impossible has an unknown weight without it: NaN, and an infinite k
-            ratios = log_ratio - logs
-        weights, tail = psislw(ratios)
-        pointwise.append(logsumexp(weights + logs, axis=-1))
+        some, tail = left_out(log_lik(chosen[start : start + 1024]).T, log_ratio)
+        pointwise.append(some)
         k.append(tail)
     each = np.concatenate(pointwise)
     se = np.sqrt(rows) * np.std(each, ddof=1) if len(each) > 1 else np.nan

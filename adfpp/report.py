@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from adfpp._version import __version__
 from adfpp.plots import Compared, by_error, colours, draw
 
 _PACKAGES = ("numpyro", "jax", "jaxlib", "arviz", "numpy", "matplotlib")
@@ -39,6 +40,11 @@ class Reported(Compared, Protocol):
     @property
     def explanation(self) -> Any:
         """How the model was understood, or None."""
+        ...
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """With which it was made, the key's data among them."""
         ...
 
 
@@ -311,15 +317,15 @@ def _source(model: Any) -> str:
 def _repeat(comparison: Reported) -> str:
     args, kwargs = comparison.data
     runs = [f"    {name!r}: ...,  # {comparison.fits[name].method}" for name in comparison.names]
-    options = dict(getattr(comparison, "options", {}))
-    key = options.pop("rng_key", None)
+    options = dict(comparison.options)
+    key = options.pop("rng_key")
     given = [f"    {_described(a)}," for a in args]
     given += [f"    {name}={_described(a)}," for name, a in kwargs.items()]
     given += [f"    {name}={value!r}," for name, value in options.items()]
-    first = f"jax.random.wrap_key_data(jax.numpy.array({key}, dtype='uint32'))" if key is not None else "rng_key"
+    first = f"jax.random.wrap_key_data(jax.numpy.array({key}, dtype='uint32'))"
     call = "\n".join(["runs = {", *runs, "}", "comparison = adfpp.compare(", f"    {first},", "    runs,", *given, ")"])
     rows = [("rows", str(comparison.joint.length)), ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))]
-    rows += [("Python", platform.python_version()), ("adfpp", _version("adfpp") or "used from a folder, not installed")]
+    rows += [("Python", platform.python_version()), ("adfpp", __version__)]
     rows += [(name, found) for name in _PACKAGES if (found := _version(name))]
     rows += [("numbers", str(np.dtype(comparison.joint.program.dtype)))]
     body = "".join(f"<tr><th scope='row'>{escape(k)}</th><td class='words'>{escape(v)}</td></tr>" for k, v in rows)

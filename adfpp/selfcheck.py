@@ -3,8 +3,7 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,7 @@ from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status
 from adfpp.model import Joint, refuse_clashes
 from adfpp.posterior import Posterior
-from adfpp.stream import RowsMarked
+from adfpp.stream import RowsMarked, announced
 
 TRUST = "trust it"
 RUN_EP = "run EP"
@@ -160,7 +159,7 @@ def check(
             f"The run folded {run.rows} rows, and these are {joint.length}: pass all the rows that were folded."
         )
     order = np.arange(joint.length) if run is None or run.order is None else run.order
-    with _announced(3 if static else 1, progress_bar) as begun:
+    with announced(3 if static else 1, "part", progress_bar) as begun:
         begun("one-step-ahead predictions")
         pit, log_z, status = _predicted(learner, joint, predict_key, order, prior, predictions, args, kwargs)
         absorbed = np.ones(joint.length, bool)
@@ -217,25 +216,6 @@ def _refuse_other_rows(state: Any, absorbed: int) -> None:
             "since it began, in their order. If it went on from another stream, check the result of run(..., state=…), "
             "which knows where it began."
         )
-
-
-@contextmanager
-def _announced(total: int, show: bool) -> Iterator[Callable[[str], None]]:
-    if not show:
-        yield lambda name: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit="part") as bar:
-        begun = []
-
-        def say(name: str) -> None:
-            bar.update(len(begun[-1:]))
-            bar.set_description(name)
-            begun.append(name)
-
-        yield say
-        bar.update(1)
 
 
 def _predicted(

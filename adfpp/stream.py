@@ -144,6 +144,26 @@ def progress(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
         yield move
 
 
+@contextlib.contextmanager
+def announced(total: int, unit: str, show: bool) -> Iterator[Callable[[str], None]]:
+    """A function that says which of some long parts begins, on a progress bar with a step a part."""
+    if not show:
+        yield lambda name: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit) as bar:
+        begun: list[str] = []
+
+        def say(name: str) -> None:
+            bar.update(len(begun[-1:]))
+            bar.set_description(name)
+            begun.append(name)
+
+        yield say
+        bar.update(len(begun[-1:]))
+
+
 def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, int]]:
     """Where chunks of at most ``chunk`` rows start and stop, such that every ``every``-th row ends one."""
     every = every or total

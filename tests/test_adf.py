@@ -220,18 +220,23 @@ def test_progress_bar_tells_the_score(learner: Any, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_interrupting_a_run_hands_back_what_was_reached(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the third chunk: the state after two, with a warning that says so."""
-    adf, start, x, y = learner
+def interrupt(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Ctrl-C in this chunk of the next run, counted from 1."""
     real, calls = ADF._fold, {"count": 0}
 
     def fold(self: ADF, *args: Any) -> Any:
         calls["count"] += 1
-        if calls["count"] == 3:
+        if calls["count"] == chunk:
             raise KeyboardInterrupt
         return real(self, *args)
 
     monkeypatch.setattr(ADF, "_fold", fold)
+
+
+def test_interrupting_a_run_hands_back_what_was_reached(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the third chunk: the state after two, with a warning that says so."""
+    adf, start, x, y = learner
+    interrupt(monkeypatch, 3)
     with pytest.warns(UserWarning, match="Interrupted after 64 of 200 rows"):
         result = adf.run(jax.random.key(0), x, y=y, chunk_size=32, progress_bar=False)
     monkeypatch.undo()
@@ -303,19 +308,12 @@ def test_a_result_is_a_pair_to_everybody_else(learner: Any) -> None:
 def test_an_interrupted_run_keeps_its_steps(learner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The trajectory ends where the run did, and a run without a step has an empty one."""
     adf, _, x, y = learner
-    real, calls = ADF._fold, {"count": 0}
-
-    def fold(self: ADF, *args: Any) -> Any:
-        calls["count"] += 1
-        if calls["count"] == 3:
-            raise KeyboardInterrupt
-        return real(self, *args)
-
-    monkeypatch.setattr(ADF, "_fold", fold)
+    interrupt(monkeypatch, 3)
     with pytest.warns(UserWarning, match="Interrupted after 64 of 200 rows"):
         result = adf.run(jax.random.key(0), x, y=y, snapshots=32, progress_bar=False)
     assert result.trajectory is not None and result.trajectory.rows.tolist() == [32, 64] and result.run.rows == 64
-    calls["count"] = 2
+    monkeypatch.undo()
+    interrupt(monkeypatch, 1)
     with pytest.warns(UserWarning, match="Interrupted after 0 of 200 rows"):
         nothing = adf.run(jax.random.key(0), x, y=y, snapshots=32, progress_bar=False)
     assert nothing.trajectory is not None and nothing.trajectory.mean.shape == (0, 4)

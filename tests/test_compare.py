@@ -78,7 +78,7 @@ def comparison(data: tuple[np.ndarray, np.ndarray]) -> Comparison:
         x,
         y=y,
         reference=exact_draws(data),
-        num_samples=1000,
+        num_samples=4000,
         svi_steps=1500,
         progress_bar=False,
     )
@@ -372,8 +372,7 @@ def test_evidence_and_predictive_density(comparison: Comparison, data: Any) -> N
         sd = np.sqrt(0.49 + design[i] @ covariance @ design[i])
         loo += stats.norm.logpdf(y[i], design[i] @ mean, sd)
     for name in ("adf", "laplace", "reference"):
-        # from 1000 exact draws its Monte-Carlo sd is .05, over five seeds
-        assert table.loc[name, "elpd"] == pytest.approx(loo, abs=0.25)
+        assert table.loc[name, "elpd"] == pytest.approx(loo, abs=0.15)
         assert table.loc[name, "elpd_good"] > 0.95
 
 

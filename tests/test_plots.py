@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -403,6 +404,15 @@ def test_the_page_stands_alone(text: str, page: Page) -> None:
         assert plt.imread(io.BytesIO(base64.b64decode(code))).std() > 0.02
     assert not re.search(r"https?:|url\(|@import|<script|<link", text)
     assert all("href" not in attrs for _, attrs in page.tags)
+
+
+def test_the_page_says_how_to_repeat_it(text: str) -> None:
+    """Its call has the key and the options that the comparison was made with."""
+    call = unescape(text)
+    found = re.search(r"wrap_key_data\(jax\.numpy\.array\(\[(.*?)\], dtype='uint32'\)\)", call)
+    assert found is not None
+    np.testing.assert_array_equal([int(n) for n in found.group(1).split(",")], jax.random.key_data(jax.random.key(0)))
+    assert "num_samples=1000," in call and "num_chains=4," in call
 
 
 def test_names_are_escaped(text: str, page: Page) -> None:

@@ -75,15 +75,12 @@ class Joint:
         parts = [self._on(jnp.asarray(theta, self.program.dtype), c) for c in self._chunks(chosen)]
         return {name: np.concatenate([p[name] for p in parts], 1) for name in parts[0]}
 
-    def log_joint(
-        self, theta: Any, rows: slice | np.ndarray = slice(None), progress: Callable[[int], Any] | None = None
-    ) -> np.ndarray:
+    def log_joint(self, theta: Any, rows: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Log of prior times likelihood, as a density over the flat unconstrained θ: ``(S,)`` at ``(S, N)``.
 
         Args:
             theta: Where.
             rows: The rows that count.
-            progress: Told how many rows have been added.
         """
         theta = jnp.asarray(theta, self.program.dtype)
         if self.flat_prior is not None:
@@ -93,8 +90,6 @@ class Joint:
         counted = np.arange(self.length)[rows]
         for chosen in self._chunks(counted) if len(counted) else []:
             out = out + sum(_summed(a) for a in self._on(theta, chosen).values())
-            if progress is not None:
-                progress(len(chosen))
         return np.asarray(out)
 
     def predicted(self, theta: Any) -> dict[str, np.ndarray]:

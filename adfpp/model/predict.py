@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import bind, call, is_array
 from adfpp.model.program import Program
-from adfpp.model.visit import quiet
+from adfpp.model.visit import quiet, scalar_base
 
 _NUMBERS = 1 << 22  # numbers of one site computed at once
 
@@ -122,9 +122,7 @@ class _Unobserved(Messenger):
 
 
 def _is_factor(fn: Any) -> bool:
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return isinstance(fn, dist.Unit)
+    return isinstance(scalar_base(fn), dist.Unit)
 
 
 def _form(name: str, site: Mapping[str, Any]) -> SiteForm:
