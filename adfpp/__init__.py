@@ -6,6 +6,7 @@ from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
 from adfpp.checkpoint import CheckpointError
 from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
+from adfpp.ep import EP, EPInfo, EPResult, EPState, NotConverged
 from adfpp.export import ExportWarning, loo, to_arviz
 from adfpp.families import Belief, Diagonal, Full, Spherical
 from adfpp.importance import Reweighted
@@ -19,6 +20,11 @@ from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
 
 __all__ = [
     "ADF",
+    "EP",
+    "EPInfo",
+    "EPResult",
+    "EPState",
+    "NotConverged",
     "ADFInfo",
     "ADFResult",
     "ADFState",

@@ -2,10 +2,8 @@
 
 import contextlib
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,19 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from adfpp.calls import Calls, Plan
 from adfpp.dynamics import Dynamics, Places, Static
 from adfpp.explain import Explanation, explanation
 from adfpp.families import Belief, Family, family_named
-from adfpp.kernel import Moving, RowInfo, Status, fold_rows
-from adfpp.model import Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.kernel import Exchange, Moving, RowInfo, Status, fold_prior, fold_rows
+from adfpp.model import PriorGroup, Program, local_posterior
 from adfpp.posterior import Posterior
-from adfpp.prior import Block
+from adfpp.results import Result, Run, remembering
+from adfpp.start import begin
 from adfpp.stream import (
     Interrupted,
     Log,
     Recorder,
-    RowsMarked,
-    Trajectory,
     interruptible,
     progress,
     stretches,
@@ -35,6 +33,7 @@ from adfpp.stream import (
 from adfpp.tilt import Moments, moments_named
 
 ADFInfo = RowInfo
+ADFResult = Result
 
 
 class ADFState(NamedTuple):
@@ -46,6 +45,8 @@ class ADFState(NamedTuple):
         clock: ``()`` time since the belief was last moved (always 0 without dynamics).
         setup: What the dynamics keeps.
         rng_key: Kept for moment rules that draw; none does so yet (Monte Carlo uses fixed points).
+        priors: ``{key: (E, numbers)}`` sites of the prior's factors, of latent sites whose prior depends on others:
+            they are visited again at the end of every batch, so that the scales of groups learn on a stream.
     """
 
     belief: Belief
@@ -53,93 +54,7 @@ class ADFState(NamedTuple):
     clock: jax.Array
     setup: Any
     rng_key: jax.Array
-
-
-class _StateAndInfo(NamedTuple):
-    """The two fields of a result, which are what JAX sees of it."""
-
-    state: ADFState
-    info: Any
-
-
-class Run(NamedTuple):
-    """What a result remembers of the run that made it.
-
-    Attributes:
-        adf: Whose run it was.
-        posterior: What it reached.
-        start: What it began from in the place of the model's prior: the state's or the posterior's belief, the prior's
-            distributions by site, or None.
-        trajectory: The belief along the run, if it was kept.
-        rows: Rows folded or refused.
-        order: ``(n,)`` in which the rows were folded, if they were shuffled.
-        rng_key: The key of the run.
-        options: The other options that shape it.
-    """
-
-    adf: "ADF"
-    posterior: Posterior
-    start: Posterior | Mapping[str, Any] | None
-    trajectory: Trajectory | None
-    rows: int
-    order: np.ndarray | None
-    rng_key: jax.Array
-    options: dict[str, Any]
-
-
-class ADFResult(_StateAndInfo):
-    """What ``run`` gives back: the state reached and what became of the rows.
-
-    It unpacks into the two and is a pytree of them. The result that ``run`` itself returned also remembers the run:
-    a copy made by ``jax.tree.map``, ``_replace`` or pickling does not.
-
-    Attributes:
-        state: The state reached.
-        info: What became of the rows.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or a pickle holds the arrays alone: compiled functions cannot travel."""
-        return type(self), tuple(self)
-
-    @property
-    def run(self) -> Run:
-        """What is remembered of the run."""
-        run = vars(self).get("_run")
-        if run is None:
-            raise ValueError(
-                "This result no longer knows its model: it was copied, mapped or read back from a pickle. Use "
-                "adf.get_posterior(result), e.g. adfpp.to_arviz(adf.get_posterior(result), X, y=y)."
-            )
-        return run
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior reached."""
-        return self.run.posterior
-
-    @property
-    def trajectory(self) -> Trajectory | None:
-        """The belief along the run, if it was made with ``snapshots``."""
-        return self.run.trajectory
-
-    def again(self, *args: Any, snapshots: int | None = None, **kwargs: Any) -> "ADFResult":
-        """The same run once more, without a progress bar or warnings: same key, start, order and chunks.
-
-        Args:
-            *args: The model's arguments, the same data.
-            snapshots: As in ``ADF.run``.
-            **kwargs: The model's keyword arguments.
-        """
-        made = self.run
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RowsMarked)
-            return made.adf.run(made.rng_key, *args, snapshots=snapshots, progress_bar=False, **made.options, **kwargs)
-
-
-def _remembering(result: ADFResult, run: Run) -> ADFResult:
-    vars(result)["_run"] = run
-    return result
+    priors: dict[str, jax.Array]
 
 
 class RowRefused(ValueError):
@@ -155,29 +70,6 @@ class RowRefused(ValueError):
         """Names the row and the reason."""
         super().__init__(f"row {row}: {status.name}, {status.advice}")
         self.row, self.status, self.result = row, status, result
-
-
-class _Plan(NamedTuple):
-    """A program and its compiled fold."""
-
-    program: Program
-    fold: Callable[..., Any]
-
-
-class _Call(NamedTuple):
-    """A call's signature: its plan, and where its rows and shared arrays stand among its leaves."""
-
-    plan: _Plan
-    order_rows: list[int]
-    order_shared: list[int]
-    rows_at: frozenset[int]
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A leaf's number, in its place."""
-
-    value: int
 
 
 _RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size snapshots".split())
@@ -225,14 +117,8 @@ class ADF:
         if clashes:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
         self._takes_dt = "dt" in parameters
-        self._plans: dict[Any, _Plan] = {}
-        self._calls: dict[Any, _Call] = {}
-        self._rows_at: dict[Any, frozenset[int]] = {}
-        self._latest: Program | None = None
-        self._checks: dict[int, RowCheck] = {}
-        self._projected: dict[int, tuple[list[np.ndarray], list[Block]]] = {}
+        self._calls = Calls(model, self.rows, self.moments, self._compiled)
         self._lengths: Counter[int] = Counter()
-        self._folding = False
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -245,14 +131,10 @@ class ADF:
         """
         prior = kwargs.pop("prior", None)
         kwargs = self._without_dt(kwargs)[0]
-        plan, rows, shared = self._planned(args, kwargs)
-        self._check(plan.program, rows, shared)
-        if isinstance(prior, Posterior):
-            self._from_posterior(plan.program, prior)
-            blocks = [Block(np.arange(plan.program.size), np.zeros(0), np.zeros(0), "given")]
-        else:
-            blocks = self._project(plan.program, rows, shared, prior)
-        return explanation(plan.program, self.family, blocks)
+        plan, rows, shared = self._calls.planned(args, kwargs)
+        self._calls.check(plan.program, rows, shared)
+        found = self._calls.prior(plan.program, rows, shared, prior, revisited=False)
+        return explanation(plan.program, self.family, found)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
         """The state before any row. Shapes only are read from the data.
@@ -269,149 +151,25 @@ class ADF:
             raise TypeError(
                 f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
             )
-        plan, rows, shared = self._planned(args, kwargs)
+        plan, rows, shared = self._calls.planned(args, kwargs)
         program = plan.program
-        self._check(program, rows, shared)
-        if isinstance(prior, Posterior):
-            belief = self._from_posterior(program, prior)
-        else:
-            blocks = self._project(program, rows, shared, prior)
-            belief = self.family.start(blocks, program.size, program.dtype)
-        self._latest = program
+        self._calls.check(program, rows, shared)
+        found = self._calls.prior(program, rows, shared, prior, revisited=False)
+        inputs, sampler = (
+            program.prior_inputs(shared),
+            program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None),
+        )
+        belief, priors = begin(self.family, program.size, program.dtype, found, inputs, sampler)
+        if not isinstance(self.dynamics, Static):
+            priors = {}  # what the prior says of θ at the beginning, it does not say of θ later
+        self._calls.latest = program
         places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
         setup = self.dynamics.setup(self.family, places, belief)
-        return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key)
+        return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key, priors)
 
-    def _from_posterior(self, program: Program, prior: Posterior) -> Belief:
-        """The other posterior's belief in this program's order of sites and this family."""
-        theirs = {s.name: s for s in prior.sites}
-        order = []
-        for site in program.sites:
-            other = theirs.get(site.name)
-            if other is None or other.unconstrained_shape != site.unconstrained_shape:
-                shape = None if other is None else other.shape
-                raise ModelError(
-                    f"prior does not fit: site {site.name!r} has shape {site.shape} in this model and {shape} in the "
-                    "posterior. Both models need the same latent sites."
-                )
-            if not same_space(site, other):
-                raise ModelError(
-                    f"prior does not fit: site {site.name!r} has another support in the posterior's model."
-                )
-            order.append(np.arange(other.where.start, other.where.stop))
-        extra = set(theirs) - {s.name for s in program.sites}
-        if extra:
-            raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
-        places = np.concatenate(order)
-        back = np.argsort(places)
-        blocks = [Block(back[where], mean, root, "given") for where, mean, root in prior.family.blocks(prior.belief)]
-        return self.family.start(blocks, program.size, program.dtype)
-
-    def _project(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> list[Block]:
-        """The prior's blocks; the model's own are kept for the next call with the same shared arrays."""
-        if priors:
-            return program.project_prior(rows, shared, priors)
-        kept = self._projected.get(id(program))
-        if kept is None or not all(np.array_equal(a, b) for a, b in zip(kept[0], shared, strict=True)):
-            kept = ([np.array(a) for a in shared], program.project_prior(rows, shared))
-            self._projected[id(program)] = kept
-        return kept[1]
-
-    def _check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
-        """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
-        check = self._checks.get(id(program))
-        if check is None or any(isinstance(a, Tracer) for a in (*rows, *shared)):
-            return
-        if check.done(rows, shared):
-            del self._checks[id(program)]
-
-    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Plan, list[Any], list[Any]]:
-        """Finds or makes the plan for a call's signature; the quick way is a flatten and a look-up."""
-        leaves, treedef = jax.tree.flatten((args, kwargs))
-        rows_at = self._rows_at.get(treedef, frozenset())
-        key = (
-            treedef,
-            *[
-                ((a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
-                for i, a in enumerate(leaves)
-            ],
-        )
-        try:
-            found = self._calls.get(key)
-        except TypeError:
-            bind(self.model, args, kwargs)  # names the argument if it is a kind of table
-            raise TypeError(
-                "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python "
-                "numbers, strings or tuples."
-            ) from None
-        if found is None:
-            found = self._learn(args, kwargs)
-            if found.rows_at == rows_at:
-                self._calls[key] = found
-            self._rows_at[treedef] = found.rows_at
-        rows, shared = [leaves[i] for i in found.order_rows], [leaves[i] for i in found.order_shared]
-        length = rows[0].shape[0]
-        if length == 0 or any(a.shape[0] != length for a in rows):
-            self._refuse_lengths(found.plan.program, rows)
-        pinned = found.plan.program.pinned
-        if pinned is not None and not any(isinstance(a, Tracer) for a in shared):
-            if not all(np.array_equal(a, b) for a, b in zip(pinned, shared, strict=True)):
-                raise ModelError(
-                    "An argument that sets the support of a latent site has changed: the belief is held in that "
-                    "support's unconstrained space. Use another ADF object for another support."
-                )
-        return found.plan, rows, shared
-
-    def _refuse_lengths(self, program: Program, rows: Sequence[Any]) -> None:
-        names = [n for n, k in zip(program.layout.names, program.layout.kinds, strict=True) if k == "row"]
-        lengths = {n: a.shape[0] for n, a in zip(names, rows, strict=True)}
-        if not all(lengths.values()):
-            raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}.")
-        raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
-
-    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
-        """Reads a call of a new signature."""
-        bound, leaves, names, treedef = bind(self.model, args, kwargs)
-        # the order of the call's own leaves among the bound ones
-        flat, structure = jax.tree.flatten((args, dict(kwargs)))
-        numbered = jax.tree.unflatten(structure, [_Number(i) for i in range(len(flat))])
-        order = [leaf.value for leaf in bind(self.model, *numbered)[1]]
-        plan = self._known_plan(leaves, treedef)
-        if plan is None:
-            self._explain_mismatch(names, leaves)
-            program = read(self.model, args, kwargs, self.rows, self.moments)
-            plan = _Plan(program, jax.jit(partial(_fold, self.family, self.dynamics, program)))
-            self._plans[_plan_key(program.layout, leaves)] = plan
-            self._checks[id(program)] = RowCheck(program)
-            self._latest = self._latest or program
-        kinds = plan.program.layout.kinds
-
-        def at(kind: str) -> list[int]:
-            return [i for i, k in zip(order, kinds, strict=True) if k == kind]
-
-        return _Call(plan, at("row"), at("shared"), frozenset(at("row")))
-
-    def _known_plan(self, leaves: list[Any], treedef: Any) -> _Plan | None:
-        """The plan that takes these arguments, if some of their kind have been read before."""
-        for key, plan in self._plans.items():
-            layout = plan.program.layout
-            if layout.treedef == treedef and _plan_key(layout, leaves) == key:
-                return plan
-        return None
-
-    def _explain_mismatch(self, names: list[str], leaves: list[Any]) -> None:
-        """In the middle of a stream, names the argument whose rows are not of the shape that it began with."""
-        if not self._folding or self._latest is None:
-            return
-        layout = self._latest.layout
-        row_names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]
-        expected = dict(zip(row_names, self._latest.row_shapes, strict=True))
-        for name, leaf in zip(names, leaves, strict=True):
-            if name in expected and is_array(leaf) and leaf.shape[1:] != expected[name].shape:
-                raise ModelError(
-                    f"Argument {name!r} has rows of shape {leaf.shape[1:]}; the stream began with rows of shape "
-                    f"{expected[name].shape}."
-                )
+    def _compiled(self, program: Program) -> Callable[..., Any]:
+        """The program's fold, compiled for each length of batch."""
+        return jax.jit(partial(_fold, self.family, self.dynamics, program, partial(self._calls.prior_groups, program)))
 
     # ------------------------------------------------------------------------------------------ folding
 
@@ -433,38 +191,15 @@ class ADF:
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self._without_dt(kwargs)
-        self._folding = True
-        try:
-            plan, rows, shared = self._planned(args, kwargs)
-        finally:
-            self._folding = False
-        self._refuse_foreign(state, plan.program)
-        if self._checks and not isinstance(state.belief.mean, Tracer):
-            self._check(plan.program, rows, shared)
+        plan, rows, shared = self._calls.planned(args, kwargs, going_on=True)
+        self._calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
+        if not isinstance(state.belief.mean, Tracer):
+            self._calls.check(plan.program, rows, shared)
         count = rows[0].shape[0]
         state, info = self._fold(plan, state, rows, shared, gaps, count)
         if strict:
             _raise_first(info.status, ADFResult(state, info))
         return state, info
-
-    def _refuse_foreign(self, state: ADFState, program: Program) -> None:
-        """A state goes on only in the unconstrained space that it was begun in."""
-        if state.belief.mean.shape[-1] != program.size:
-            raise ModelError(
-                f"The state holds {state.belief.mean.shape[-1]} numbers, the model here {program.size}: it "
-                "belongs to another."
-            )
-        begun = self._latest
-        if begun is program or begun is None:
-            return
-        same = len(begun.sites) == len(program.sites)
-        if not same or not all(
-            a.name == b.name and same_space(a, b) for a, b in zip(begun.sites, program.sites, strict=True)
-        ):
-            raise ModelError(
-                "The latent sites or their supports are not what they were at init: an argument changed their names, "
-                "shapes or bounds. Begin again with init, or use another ADF object."
-            )
 
     def _without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """The model's keyword arguments, and the time gaps."""
@@ -478,16 +213,16 @@ class ADF:
         return dict(kwargs), gaps
 
     def _fold(
-        self, plan: _Plan, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: int
+        self, plan: Plan, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: int
     ) -> tuple[ADFState, ADFInfo]:
         """Pads to a power of two, folds, trims."""
         if gaps is not None:
             gaps = _checked_gaps(gaps, count, state.clock.dtype)
         length = 1 << (count - 1).bit_length()
         if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
-            return plan.fold(state, rows, shared, gaps, count)
+            return plan.compiled(state, rows, shared, gaps, count)
         rows = [_padded(a, length) for a in rows]
-        state, info = plan.fold(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
+        state, info = plan.compiled(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
         self._lengths[count] += 1
         if self._lengths[count] >= _OFTEN:
             return state, _trim(info, count)
@@ -543,9 +278,9 @@ class ADF:
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
             raise ValueError("Give either state (to go on) or prior (to begin), not both.")
-        plan, rows, shared = self._planned(args, kwargs)
-        self._refuse_foreign(state, plan.program)
-        self._check(plan.program, rows, shared)
+        plan, rows, shared = self._calls.planned(args, kwargs)
+        self._calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
+        self._calls.check(plan.program, rows, shared)
         total = rows[0].shape[0]
         if gaps is not None:
             gaps = _checked_gaps(gaps, total, state.clock.dtype)
@@ -561,7 +296,7 @@ class ADF:
             trajectory = recorder.trajectory(plan.program.size) if recorder is not None else None
             posterior = Posterior(plan.program, self.family, state.belief)
             run = Run(self, posterior, begun, trajectory, seen, order, rng_key, options)
-            return _remembering(ADFResult(state, log.info(seen)), run)
+            return remembering(ADFResult(state, log.info(seen)), run)
 
         with progress(total, progress_bar) as bar, contextlib.suppress(Interrupted):
             for start, stop in stretches(total, chunk, snapshots):
@@ -590,22 +325,32 @@ class ADF:
 
     def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
         """The posterior that a state (or a result) holds."""
-        state = state.state if isinstance(state, ADFResult) else state
-        program = self._latest
-        if program is None:
-            raise ModelError("The model has not been read yet: call init or explain with data first.")
-        if state.belief.mean.shape[-1] != program.size:
-            raise ModelError(
-                f"The state holds {state.belief.mean.shape[-1]} numbers, the model {program.size}: it belongs to "
-                "another."
-            )
-        return Posterior(program, self.family, state.belief)
+        belief = (state.state if isinstance(state, ADFResult) else state).belief
+        return Posterior(self._calls.posterior_program(belief.mean.shape[-1]), self.family, belief)
+
+    def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Posteriors of the latent sites in the data plate of new rows, given what the state has learned.
+
+        Args:
+            state: The state or result reached. Of rows that it has absorbed already it would make too much; ``EP``
+                keeps their sites, and takes them out.
+            *args: The model's arguments.
+            **kwargs: The model's keyword arguments.
+
+        Returns:
+            For a discrete site ``{site: probabilities (n, ..., K)}`` over the values of its support, for a continuous
+            one ``{site: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
+        """
+        belief = (state.state if isinstance(state, ADFResult) else state).belief
+        plan, rows, shared = self._calls.planned(args, self._without_dt(kwargs)[0])
+        return local_posterior(plan.program, belief.mean, belief.scale, rows, shared)
 
 
 def _fold(
     family: Family,
     dynamics: Dynamics,
     program: Program,
+    prior_groups: Callable[[Sequence[Any]], dict[str, tuple[PriorGroup, ...]]],
     state: ADFState,
     rows: list[Any],
     shared: list[Any],
@@ -615,29 +360,23 @@ def _fold(
     """One compiled call: the rows through the kernel."""
     rows = [jnp.asarray(a) for a in rows]
     moving = Moving(state.clock, state.rows > 0, state.setup)
-    belief, moving, info = fold_rows(
+    belief, moving, _, info = fold_rows(
         family, dynamics, program.factors, state.belief, moving, rows, shared, gaps, jnp.asarray(count)
     )
     there = jnp.arange(rows[0].shape[0]) < count
     absorbed = jnp.sum(there & (info.status < Status.NOT_FINITE)).astype(state.rows.dtype)
-    return ADFState(belief, state.rows + absorbed, moving.clock, state.setup, state.rng_key), info
+    priors = state.priors
+    if priors:
+        groups = {g.key: g.factors for some in prior_groups(shared).values() for g in some if g.key in priors}
+        one = jnp.ones((), belief.mean.dtype)
+        inputs = program.prior_inputs(shared)
+        belief, priors, _ = fold_prior(family, groups, belief, priors, inputs, Exchange(one, one))
+    return ADFState(belief, state.rows + absorbed, moving.clock, state.setup, state.rng_key, priors), info
 
 
 @partial(jax.jit, static_argnums=1)
 def _trim(info: ADFInfo, count: int) -> ADFInfo:
     return jax.tree.map(lambda a: a[:count], info)
-
-
-def _plan_key(layout: Layout, leaves: Sequence[Any]) -> Any:
-    """What a program depends on: the fixed values, and the shapes of rows and shared arrays."""
-    parts = []
-    for leaf, kind in zip(leaves, layout.kinds, strict=True):
-        if not is_array(leaf):
-            parts.append(("fixed", leaf))
-        else:
-            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-            parts.append((kind, leaf.shape[1:] if kind == "row" else leaf.shape, dtype))
-    return (layout.treedef, *parts)
 
 
 def _padded(a: Any, length: int) -> np.ndarray:

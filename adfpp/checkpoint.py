@@ -24,11 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp._version import __version__
+from adfpp.ep import EP
 from adfpp.model import Joint, Program, stripped
 from adfpp.posterior import Posterior
 
 _FORMAT = "adfpp checkpoint"
-_VERSION = 1
+_VERSION = 2
+_ALONE = 2  # the first version that says which learner wrote it; before there was only ADF
 _HEADER = "header"
 _THETAS, _ROWS = 3, 4  # how many points and rows the model is probed at
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # relative: what another version of JAX may change
@@ -52,16 +54,11 @@ class Checkpoint(NamedTuple):
 
 
 class Learner(Protocol):
-    """What can be saved: ``ADF``, and whatever else has its methods."""
+    """What can be saved: ``ADF``, ``EP``, and whatever else has their methods."""
 
     @property
     def family(self) -> Any:
         """How the belief is held."""
-        ...
-
-    @property
-    def dynamics(self) -> Any:
-        """How it moves between rows."""
         ...
 
     def init(self, rng_key: jax.Array, *args: Any, **kwargs: Any) -> Any:
@@ -110,7 +107,8 @@ def load(path: str | os.PathLike[str], learner: Learner, *args: Any, **kwargs: A
     Args:
         path: The file.
         learner: Made with the same model and options as the one that was saved.
-        *args: The model's arguments, as for ``init``: shapes only are read from the rows.
+        *args: The model's arguments, as for ``init``: shapes only are read from the rows. ``EP`` keeps a site for each
+            row, so these are all its rows.
         **kwargs: Its keyword arguments; also ``prior``, where the model's own prior is improper.
 
     Raises:
@@ -120,7 +118,10 @@ def load(path: str | os.PathLike[str], learner: Learner, *args: Any, **kwargs: A
     header, arrays = _read(path)
     template = learner.init(jax.random.key(0), *args, **kwargs)
     program = learner.get_posterior(template).program
-    differences = _differences(header["fingerprint"], _fingerprint(learner, program))
+    there = header["fingerprint"]
+    if header["format_version"] < _ALONE:
+        there = {"learner": {"type": "ADF"}, **there}
+    differences = _differences(there, _fingerprint(learner, program))
     if differences:
         raise _mismatch(path, differences)
     changed = _changed_probes(header["probes"], _probes(program), program)
@@ -129,16 +130,27 @@ def load(path: str | os.PathLike[str], learner: Learner, *args: Any, **kwargs: A
     leaves, treedef = jax.tree_util.tree_flatten_with_path(template)
     names = [jax.tree_util.keystr(where) for where, _ in leaves]
     saved = [s["name"] for s in header["state"]]
+    if names != saved and header["format_version"] < _ALONE and [n for n in names if ".priors" not in n] == saved:
+        raise CheckpointError(
+            f"{path} was written by adfpp {header['adfpp']} in format {header['format_version']}, which kept no sites "
+            "of priors that depend on other sites; this model has such priors, and its state cannot go on without "
+            "them. Fold the rows again under another name, or go on with the adfpp that wrote it. The file is left as "
+            "it is."
+        )
     if names != saved:
         raise _mismatch(path, [f"the state is made of {saved} in the checkpoint and of {names} here"])
     restored = []
     for i, (entry, (_, leaf)) in enumerate(zip(header["state"], leaves, strict=True)):
         array = arrays[f"state{i}"]
+        is_site = entry["name"].startswith(".sites")
+        if is_site and array.shape[1:] == leaf.shape[1:] and len(array) != len(leaf):
+            told = f"it holds sites of {len(array)} rows, and {len(leaf)} are given here: pass all the rows that it had"
+            raise _mismatch(path, [told])
         # a key may be of another kind than the template's
         if not _is_key(leaf) and (array.shape != leaf.shape or array.dtype != leaf.dtype):
             there, here = f"{array.shape} {array.dtype}", f"{leaf.shape} {leaf.dtype}"
             raise _mismatch(path, [f"the state's {entry['name']} is {there} in the checkpoint and {here} here"])
-        restored.append(_restored(array, entry["key"]))
+        restored.append(array if isinstance(leaf, np.ndarray) else _restored(array, entry["key"]))
     return Checkpoint(jax.tree.unflatten(treedef, restored), _unpacked(header["progress"], arrays))
 
 
@@ -177,12 +189,27 @@ def _fingerprint(learner: Learner, program: Program) -> dict[str, Any]:
         f"factor {i} of a row": {"site": g.name, "count": g.count, "field size": g.field_size}
         for i, g in enumerate(program.factors)
     }
-    options = {
+    options: dict[str, Any] = {
+        "learner": _kind(learner),
         "precision": str(np.dtype(program.dtype)),
         "family": _described(learner.family),
-        "dynamics": _described(learner.dynamics),
     }
+    dynamics = getattr(learner, "dynamics", None)
+    if dynamics is not None:
+        options["dynamics"] = _described(dynamics)
     return _plain({**options, **sites, **factors, **arguments})
+
+
+def _kind(learner: Learner) -> dict[str, Any]:
+    """Which learner, and the options of ``EP`` that say what its sites stand for.
+
+    How it gets there (damping, tolerance, sweeps, batches, the order of visits) may change from one call to the next.
+    """
+    out: dict[str, Any] = {"type": type(learner).__name__}
+    if isinstance(learner, EP):
+        sites = {"stochastic": "tied across rows", "window": "of the last rows"}.get(learner.schedule, "of each row")
+        out |= {"power": float(learner.power), "sites": sites, "window": learner.window}
+    return out
 
 
 def _shared_shapes(program: Program) -> list[Any]:
@@ -282,9 +309,10 @@ def _changed_probes(there: Mapping[str, Any], here: Mapping[str, Any], program: 
 def _mismatch(path: Path, differences: Sequence[str]) -> CheckpointError:
     listed = "; ".join(differences[:6]) + (f"; and {len(differences) - 6} more" if len(differences) > 6 else "")
     return CheckpointError(
-        f"{path} belongs to another model or layout of the data: {listed}. The file is left as it is. Go on with the "
-        "model, options and arguments that it was written with, or begin anew under another name; to take its belief "
-        "into a changed model, load it with the old one and pass get_posterior(state) as prior= to the new one's init."
+        f"{path} belongs to another learner, model or layout of the data: {listed}. The file is left as it is. Go on "
+        "with the learner, model, options and arguments that it was written with, or begin anew under another name; to "
+        "take its belief into a changed model, load it with the old one and pass get_posterior(state) as prior= to the "
+        "new one's init."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``adfpp explain``, ``adfpp stream``, ``adfpp compare``. Described in docs/command-line.md."""
+"""The command line: ``adfpp explain``, ``stream``, ``check``, ``compare``. Described in docs/command-line.md."""
 
 import argparse
 import ast
@@ -50,6 +50,7 @@ _DYNAMICS = {
     "discount": adfpp.Discount,
     "ornstein-uhlenbeck": adfpp.OrnsteinUhlenbeck,
 }
+_RUNS = ("adf", "ep", "laplace", "svi")
 _COUNT = re.compile(r"count\((\w+)\)")
 
 
@@ -62,11 +63,13 @@ class Work(NamedTuple):
 
     Attributes:
         learner: The online learner of the model.
+        revisiting: The one that visits rows again.
         rows: The data.
         constants: The model's other arguments.
     """
 
     learner: adfpp.ADF
+    revisiting: adfpp.EP
     rows: Rows
     constants: dict[str, Any]
 
@@ -111,22 +114,19 @@ def explain(args: argparse.Namespace) -> int:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Measures the online posterior against a reference."""
+    """Measures fast posteriors against a reference."""
     from adfpp.compare import compare as measured
 
-    out = _folder(args.out)
-    with jax.enable_x64(not args.float32), _Stop() as stop:
-        work = _work(args, _table(args.data, stop))
-        batches = list(work.rows.batches(1 << 16))
-    if stop.signal:
-        return 128 + stop.signal
-    if not batches:
-        raise TableError(f"{work.rows.table.name} has no rows.")
+    out, names = _folder(args.out), _run_names(args.runs)
+    _refuse_dynamics("compare", args)
+    found = _whole(args)
+    if isinstance(found, int):
+        return found
+    work, data = found
     with jax.enable_x64(not args.float32):
-        data = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
         comparison: Any = measured(
             jax.random.key(args.seed),
-            {"adf": work.learner},
+            {name: _run_called(name, work) for name in names},
             reference=args.reference,
             num_samples=args.samples,
             num_warmup=args.warmup,
@@ -144,6 +144,65 @@ def compare(args: argparse.Namespace) -> int:
                 draws.to_netcdf(out / f"{name}.nc")
             print(f"\nwritten to {out}: overview.csv, parameters.csv, report.html and a netCDF file a run")
     return 0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Asks a posterior about its own error, without a reference."""
+    if args.ep:
+        _refuse_dynamics("--ep", args)
+    found = _whole(args)
+    if isinstance(found, int):
+        return found
+    work, data = found
+    with jax.enable_x64(not args.float32):
+        learner = work.revisiting if args.ep else work.learner
+        options: dict[str, Any] = {"shuffle": True} if args.shuffle and not args.ep else {}
+        result = learner.run(
+            jax.random.key(args.seed), progress_bar=_shows_progress(), **options, **data, **work.constants
+        )
+        print(result.posterior.summary().to_string(max_rows=60), end="\n\n")
+        print(adfpp.check(learner, result, progress_bar=_shows_progress(), **data, **work.constants))
+    return 0
+
+
+def _whole(args: argparse.Namespace) -> tuple[Work, dict[str, np.ndarray]] | int:
+    """What to work on and all its rows, in memory; an exit code if reading them was stopped."""
+    with jax.enable_x64(not args.float32), _Stop() as stop:
+        work = _work(args, _table(args.data, stop))
+        batches = list(work.rows.batches(1 << 16))
+    if stop.signal:
+        return 128 + stop.signal
+    if not batches:
+        raise TableError(f"{work.rows.table.name} has no rows.")
+    return work, {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
+def _refuse_dynamics(what: str, args: argparse.Namespace) -> None:
+    if args.dynamics is not None:
+        raise UsageError(
+            f"--dynamics: {what} is about parameters that stay. Leave it away, or use adfpp check or stream."
+        )
+
+
+def _run_names(text: str) -> list[str]:
+    names = list(dict.fromkeys(n.strip() for n in text.split(",")))
+    unknown = [n for n in names if n not in _RUNS]
+    if unknown:
+        raise UsageError(f"--runs {text}: there is no {unknown[0]!r}; the runs are {', '.join(_RUNS)}.")
+    return names
+
+
+def _run_called(name: str, work: Work) -> Any:
+    """``ADF``, ``EP``, or one of NumPyro's guides."""
+    if name in ("adf", "ep"):
+        return work.learner if name == "adf" else work.revisiting
+    from numpyro.infer import SVI, Trace_ELBO
+    from numpyro.infer.autoguide import AutoLaplaceApproximation, AutoMultivariateNormal
+    from numpyro.optim import Adam
+
+    model = work.learner.model
+    guide = AutoLaplaceApproximation(model) if name == "laplace" else AutoMultivariateNormal(model)
+    return SVI(model, guide, Adam(0.01), Trace_ELBO())
 
 
 def stream(args: argparse.Namespace) -> int:
@@ -512,14 +571,13 @@ def _work(args: argparse.Namespace, table: Table, saved: Mapping[str, Any] | Non
                 f"The model {args.model} needs its argument {name!r}: give columns with --rows {name}=…, or a number "
                 f"with --set {name}=…."
             )
-    learner = adfpp.ADF(
-        model,
-        family=args.family or "full",
-        moments=args.moments or "auto",
-        dynamics=_dynamics(args.dynamics),
-        rows=[n for n in rows.arguments if n != "dt" or "dt" in parameters],
-    )
-    return Work(learner, rows, constants)
+    options: dict[str, Any] = {
+        "family": args.family or "full",
+        "moments": args.moments or "auto",
+        "rows": [n for n in rows.arguments if n != "dt" or "dt" in parameters],
+    }
+    learner = adfpp.ADF(model, dynamics=_dynamics(args.dynamics), **options)
+    return Work(learner, adfpp.EP(model, **options), rows, constants)
 
 
 def _same_mapping(given: str | None, kept: str) -> tuple[Assignment, ...]:
@@ -756,7 +814,13 @@ def _parser() -> argparse.ArgumentParser:
     text = "fold the file's rows again although the checkpoint has some of them"
     sub.add_argument("--from-start", action="store_true", help=text)
     sub.add_argument("--out", metavar="FOLDER", help="write summary.csv and posterior.nc there")
-    sub = command("compare", compare, "measure the online posterior against NUTS")
+    sub = command("check", check, "ask a posterior about its own error, without NUTS")
+    sub.add_argument("--ep", action="store_true", help="visit the rows again until they agree, rather than once")
+    sub.add_argument("--shuffle", action="store_true", help="fold the rows in random order (EP does so anyway)")
+    sub.add_argument("--seed", type=int, default=0, help="of the random key (0)")
+    sub = command("compare", compare, "measure fast posteriors against NUTS")
+    text = f"what to run, of {', '.join(_RUNS)} (adf,ep)"
+    sub.add_argument("--runs", default="adf,ep", metavar="NAME,…", help=text)
     sub.add_argument("--reference", choices=("nuts",), default="nuts", help="what to measure against (nuts)")
     sub.add_argument("--samples", type=int, default=4000, help="draws in all (4000)")
     sub.add_argument("--warmup", type=int, default=1000, help="warm-up steps of a chain (1000)")

@@ -38,7 +38,7 @@ class Comparison:
         reweighted: By name, what importance weights make of each approximation.
         elpd: By name, expected log predictive density of each.
         explanation: How the model was understood, where a run says.
-        learners: By name, the runs that learn online.
+        learners: By name, the runs of ``ADF`` and ``EP``.
         data: The call's arguments and keyword arguments.
         options: What else it was made with, so that it can be repeated.
     """
@@ -94,7 +94,7 @@ class Comparison:
         distance of a marginal, ``k_hat`` of the run as a proposal for the posterior, ``elpd`` by leave-one-out with its
         standard error ``elpd_se`` and the share of rows whose weights are good (``elpd_good``; rows that an online run
         refused count neither here nor in ``k_hat``), ``log_evidence`` where
-        it is known (an online run's own; else from importance weights, where they are good), ``compile_seconds``,
+        it is known (ADF's and EP's own; else from importance weights, where they are good), ``compile_seconds``,
         ``run_seconds`` (of MCMC warm-up and sampling), ``sampling_seconds`` (without the warm-up), ``speed_up`` of
         ``run_seconds`` over the reference's, and a ``verdict``.
         """
@@ -158,6 +158,7 @@ class Comparison:
             found["sd_ratio_max"],
             found["sd_ratio_mcse"],
             worst,
+            "NUTS" if fit.is_ep else "EP or NUTS",
         )
         if fit.notes:
             words += f"; {', '.join(fit.notes)}"
@@ -240,7 +241,8 @@ def compare(
         ::
 
             guide = AutoMultivariateNormal(model)
-            runs = {"adf": adfpp.ADF(model), "svi": SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())}
+            svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
+            runs = {"adf": adfpp.ADF(model), "ep": adfpp.EP(model), "svi": svi}
             comparison = adfpp.compare(jax.random.key(0), runs, X, y=y)
             print(comparison)
             comparison.report("report.html")
@@ -259,7 +261,7 @@ def compare(
         **kwargs: The model's keyword arguments.
     """
     if not runs:
-        raise ValueError('No runs to compare: pass for example {"adf": adfpp.ADF(model)}.')
+        raise ValueError('No runs to compare: pass for example {"adf": adfpp.ADF(model), "ep": adfpp.EP(model)}.')
     _refuse_unknown(runs, reference)
     refuse_clashes(_model_of(next(iter(runs.values()))), compare, args)
     program, explanation = _read(runs, args, kwargs)
@@ -312,8 +314,8 @@ def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
     for name, run in runs.items():
         if not isinstance(run, SVI | MCMC) and not _is_learner(run):
             raise TypeError(
-                f"Run {name!r} is a {type(run).__name__}; it must be an adfpp.ADF, a numpyro.infer.SVI or a "
-                "numpyro.infer.MCMC."
+                f"Run {name!r} is a {type(run).__name__}; it must be an adfpp.ADF, an adfpp.EP, a "
+                "numpyro.infer.SVI or a numpyro.infer.MCMC."
             )
         if _is_learner(run) and not isinstance(getattr(run, "dynamics", Static()), Static):
             raise ValueError(
@@ -503,7 +505,9 @@ def _is_definite(covariance: np.ndarray) -> bool:
     return int(np.linalg.matrix_rank(covariance / np.outer(sd, sd))) == len(sd)
 
 
-def judgement(error: float, noise: float, low: float, high: float, sd_noise: float, worst: str) -> str:
+def judgement(
+    error: float, noise: float, low: float, high: float, sd_noise: float, worst: str, cure: str = "EP or NUTS"
+) -> str:
     """A verdict in plain words.
 
     Args:
@@ -513,6 +517,7 @@ def judgement(error: float, noise: float, low: float, high: float, sd_noise: flo
         high: Largest.
         sd_noise: Monte-Carlo standard error of them.
         worst: The parameter with the largest error.
+        cure: What to run instead of a rough run.
     """
     if not np.isfinite([error, low, high]).all():
         return "failed: not finite"
@@ -523,5 +528,5 @@ def judgement(error: float, noise: float, low: float, high: float, sd_noise: flo
     if error <= _CLOSE + 3.0 * noise and off <= _CLOSE + 3.0 * sd_noise:
         return f"close: {within}"
     if error <= _ROUGH + 3.0 * noise and off <= _ROUGH + 3.0 * sd_noise:
-        return f"rough: {within}, worst {worst}; run EP or NUTS before an interval is reported"
+        return f"rough: {within}, worst {worst}; run {cure} before an interval is reported"
     return f"wrong: {within}, worst {worst}; do not use it"

@@ -20,6 +20,20 @@ class Places(NamedTuple):
     shape: tuple[int, ...]
 
 
+class Transition(NamedTuple):
+    """A move as a linear map with noise, ``θ⁺ = shift + factor θ + noise w``, w ~ N(0, I).
+
+    Attributes:
+        factor: ``()``.
+        shift: ``(N,)``.
+        noise: ``(N, N)`` a root of the noise's covariance.
+    """
+
+    factor: jax.Array
+    shift: jax.Array
+    noise: jax.Array
+
+
 class Dynamics(Protocol):
     """Moves a belief over a gap of time. Gaps add up: moving twice by 1 is moving once by 2."""
 
@@ -29,6 +43,10 @@ class Dynamics(Protocol):
 
     def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """The belief after ``gap`` units of time."""
+        ...
+
+    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+        """How θ itself moves, for a belief of the full family: what smoothing asks."""
         ...
 
 
@@ -43,6 +61,10 @@ class Static:
     def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """As it was."""
         return belief
+
+    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+        """It stays put."""
+        return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), jnp.zeros_like(belief.scale))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +105,10 @@ class RandomWalk:
         """Diffuses."""
         return family.widen(belief, jnp.ones_like(gap), jnp.sqrt(gap) * setup)
 
+    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+        """Steps of covariance gap·Q."""
+        return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), jnp.sqrt(gap) * setup)
+
 
 def _proper(q: np.ndarray, what: str) -> np.ndarray:
     if not np.isfinite(q).all() or (q < 0).any():
@@ -113,6 +139,11 @@ class Discount:
         """Flattens."""
         return belief._replace(scale=belief.scale * jnp.exp(-0.5 * math.log(self.forgetting) * gap))
 
+    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+        """Steps in proportion to what is not known: their covariance is (forgetting^-gap - 1) C."""
+        noise = jnp.sqrt(jnp.expm1(-math.log(self.forgetting) * gap)) * belief.scale
+        return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), noise)
+
 
 @dataclass(frozen=True)
 class OrnsteinUhlenbeck:
@@ -135,6 +166,16 @@ class OrnsteinUhlenbeck:
 
     def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """Fades."""
-        kept = jnp.exp(-gap / self.timescale)
-        faded = family.widen(belief, kept, jnp.sqrt(-jnp.expm1(-2.0 * gap / self.timescale)) * setup.scale)
+        kept, noise = self._fading(setup, gap)
+        faded = family.widen(belief, kept, noise)
         return faded._replace(mean=setup.mean + kept * (belief.mean - setup.mean))
+
+    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+        """Towards m₀, with as much noise as keeps the prior what it is."""
+        kept, noise = self._fading(setup, gap)
+        return Transition(kept, -jnp.expm1(-gap / self.timescale) * setup.mean, noise)
+
+    def _fading(self, setup: Any, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """φ, and the noise's root in the family's own shape."""
+        kept = jnp.exp(-gap / self.timescale)
+        return kept, jnp.sqrt(-jnp.expm1(-2.0 * gap / self.timescale)) * setup.scale

@@ -1,14 +1,11 @@
 """How a model was understood, like a query plan."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from adfpp.factors import FactorGroup
 from adfpp.families import Family
-from adfpp.field import depends_on
 from adfpp.model import Program, stripped
-from adfpp.prior import Block
+from adfpp.start import Prior
 
 
 @dataclass(frozen=True)
@@ -21,6 +18,15 @@ class SitePlan:
     transform: str
     family: str
     prior: str
+
+
+@dataclass(frozen=True)
+class LocalSitePlan:
+    """A latent site of the data plate: its name, its shape in one row, and how it is integrated out."""
+
+    name: str
+    shape: tuple[int, ...]
+    how: str
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class Explanation:
         constants: Arguments that every row shares.
         family: The family's name.
         size: Length of the flat θ.
-        untouched: Latent sites that no row depends on directly: they stay at their prior.
+        local: Latent sites of the data plate, which are integrated out row by row.
+        priors: The prior's factors: of sites whose prior depends on others, or is revisited because it is no Gaussian.
     """
 
     sites: tuple[SitePlan, ...]
@@ -55,7 +62,8 @@ class Explanation:
     constants: tuple[str, ...]
     family: str
     size: int
-    untouched: tuple[str, ...] = ()
+    local: tuple[LocalSitePlan, ...] = ()
+    priors: tuple[FactorPlan, ...] = ()
 
     def __str__(self) -> str:
         """The plan as text."""
@@ -65,40 +73,23 @@ class Explanation:
             ["site", "shape", "transform", "prior"],
             [[s.name, str(s.shape), s.transform, s.prior] for s in self.sites],
         )
+        if self.local:
+            lines += ["", "local latents, integrated out row by row"]
+            lines += _table(["site", "shape in a row", "how"], [[s.name, str(s.shape), s.how] for s in self.local])
+        header = ["site", "factors", "field", "made of", "moments"]
         lines += ["", "factors of a row"]
-        lines += _table(
-            ["site", "factors", "field", "made of", "moments"],
-            [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.factors],
-        )
+        lines += _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.factors])
+        if self.priors:
+            lines += ["", "factors of the prior, visited again and again"]
+            lines += _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.priors])
         lines += [
             "",
             f"rows:      {', '.join(self.rows)}",
             f"constants: {', '.join(self.constants) or 'none'}",
         ]
-        if self.untouched:
-            lines += ["", *advice(self.untouched)]
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def advice(untouched: Sequence[str]) -> list[str]:
-    """What to do about latent sites that no row depends on directly."""
-    many = len(untouched) > 1
-    return [
-        f"NOT LEARNED: {', '.join(untouched)}. No row depends on {'them' if many else 'it'} directly, only through the "
-        "prior of other sites,",
-        f"so {'they stay' if many else 'it stays'} at the prior. In a hierarchy, draw z from N(0, 1) and write "
-        "mu + tau * z[group] in the likelihood.",
-    ]
-
-
-def untouched_sites(program: Program) -> tuple[str, ...]:
-    """Latent sites that no row's likelihood depends on, but through the priors of others."""
-    touched = np.zeros(program.size, bool)
-    for output in program.trace.outputs:
-        touched |= depends_on(program.trace, output)
-    return tuple(s.name for s in program.sites if s.size and not touched[s.where].any())
 
 
 def _table(header: list[str], body: list[list[str]]) -> list[str]:
@@ -106,16 +97,25 @@ def _table(header: list[str], body: list[list[str]]) -> list[str]:
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
 
 
-def explanation(program: Program, family: Family, blocks: list[Block]) -> Explanation:
+def explanation(program: Program, family: Family, prior: Prior) -> Explanation:
     """The plan of a program."""
     sites = []
     for site in program.sites:
-        how = next((b.how for b in blocks if site.where.start in b.where), "given") if site.size else "empty"
+        how = next((b.how for b in prior.blocks if site.where.start in b.where), "") if site.size else "empty"
         name = type(stripped(site.transform)).__name__.removesuffix("Transform")
-        sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how))
-    factors = tuple(
-        FactorPlan(g.name, g.count, g.field_size, g.field, type(g.rule).__name__, g.why) for g in program.factors
-    )
+        sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how or "factors, see below"))
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
-    rows, untouched = program.layout.named("row"), untouched_sites(program)
-    return Explanation(tuple(sites), factors, rows, fixed, family.name, program.size, untouched)
+    return Explanation(
+        tuple(sites),
+        tuple(_plan_of(g) for g in program.factors),
+        program.layout.named("row"),
+        fixed,
+        family.name,
+        program.size,
+        tuple(LocalSitePlan(s.name, s.shape, s.how) for s in program.local),
+        tuple(_plan_of(g.factors) for g, _ in prior.factors),
+    )
+
+
+def _plan_of(group: FactorGroup) -> FactorPlan:
+    return FactorPlan(group.name, group.count, group.field_size, group.field, type(group.rule).__name__, group.why)

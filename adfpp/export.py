@@ -13,15 +13,16 @@ from scipy.special import logsumexp
 
 from adfpp import arviz_lines
 from adfpp._version import __version__
-from adfpp.adf import ADFResult
 from adfpp.arviz_lines import Group
 from adfpp.dynamics import Static
-from adfpp.fits import Fit
+from adfpp.ep import EPInfo
+from adfpp.fits import Fit, left_out_densities
 from adfpp.importance import left_out
 from adfpp.kernel import Status
 from adfpp.model import Joint, Program, refuse_clashes
 from adfpp.model.predict import Forward, SiteForm
 from adfpp.posterior import Posterior, scalar_names
+from adfpp.results import Result
 from adfpp.stream import ADFTotals, Trajectory
 
 _LARGE = 1 << 30  # bytes from which on an export is announced
@@ -34,7 +35,7 @@ class ExportWarning(UserWarning):
 
 
 def to_arviz(
-    result_or_posterior: ADFResult | Posterior,
+    result_or_posterior: Result | Posterior,
     *args: Any,
     rng_key: jax.Array | None = None,
     num_samples: int = 1000,
@@ -51,7 +52,8 @@ def to_arviz(
 
     Groups: ``posterior`` (latent and deterministic sites), ``prior``, ``posterior_predictive``, ``prior_predictive``,
     ``log_likelihood``, ``log_prior``, ``observed_data``, ``constant_data``, ``unconstrained_posterior``,
-    ``sample_stats`` and ``trajectory``. All draws are independent and belong together row by row. For leave-one-out use
+    ``sample_stats``, and ``trajectory`` of ADF or ``cavities`` of EP (``log_z``: log predictive density of each row
+    given all the others). All draws are independent and belong together row by row. For leave-one-out use
     ``adfpp.loo``: ArviZ's own ``loo`` would take them for draws from the exact posterior.
 
     Example:
@@ -62,7 +64,7 @@ def to_arviz(
             adfpp.loo(idata)
 
     Args:
-        result_or_posterior: What ``adf.run`` or ``adf.get_posterior`` gave.
+        result_or_posterior: What ``run`` or ``get_posterior`` of an ``ADF`` or ``EP`` gave.
         *args: The model's arguments: the rows that were folded. Without any, as after a stream that is gone, there are
             the posterior's draws and their ``log_q`` alone.
         rng_key: Key for the draws; ``jax.random.key(0)`` when None.
@@ -72,16 +74,18 @@ def to_arviz(
         dims: Names of a site's or an argument's axes. Plates name theirs by themselves.
         predictive: Whether to draw the observed sites, and the deterministic sites of every row.
         log_likelihood: Whether to keep the log-likelihood of each row at each draw; ``adfpp.loo`` needs it.
-        trajectory: Whether to add the belief along the run. If it was not kept, the run is folded again.
+        trajectory: Whether to add the belief along a run of ADF. If it was not kept, the run is folded again (but not
+            where sites of a coupled prior are refreshed between batches: another split gives another posterior).
         prior: What the posterior was begun from in the place of the model's prior; a result remembers it.
         **kwargs: The model's keyword arguments.
     """
-    run = result_or_posterior.run if isinstance(result_or_posterior, ADFResult) else None
+    run = result_or_posterior.run if isinstance(result_or_posterior, Result) else None
     post = run.posterior if run is not None else result_or_posterior
     if not isinstance(post, Posterior):
         raise TypeError(
-            f"to_arviz takes what adf.run or adf.get_posterior gave; it got a {type(post).__name__}. A state becomes a "
-            "posterior by adf.get_posterior(state); for an MCMC use arviz.from_numpyro."
+            "to_arviz takes what run or get_posterior of an ADF or EP gave; it got a "
+            f"{type(post).__name__}. A state becomes a posterior by adf.get_posterior(state); for an MCMC use "
+            "arviz.from_numpyro."
         )
     if num_samples < 1 or num_chains < 1 or num_samples % num_chains:
         raise ValueError(
@@ -91,7 +95,7 @@ def to_arviz(
     draw_key, key = jax.random.split(rng_key if rng_key is not None else jax.random.key(0))
     theta = post.draw(draw_key, num_samples)
     draws = _Draws(post.program, theta, np.asarray(post.distribution.log_prob(theta), np.float64), num_chains)
-    result = result_or_posterior if isinstance(result_or_posterior, ADFResult) else None
+    result = result_or_posterior if isinstance(result_or_posterior, Result) else None
     wanted = _Wanted(predictive, log_likelihood, trajectory, prior)
     groups = _groups(draws, result, key, wanted, args, kwargs)
     return arviz_lines.inference_data(_named(groups, dims or {}), coords or {}, _attrs(post.family.name, result))
@@ -125,7 +129,7 @@ def fit_to_arviz(
         prior: What the run was begun from in the place of the model's prior.
         **kwargs: The model's keyword arguments.
     """
-    result = fit.source if isinstance(fit.source, ADFResult) else None
+    result = fit.source if isinstance(fit.source, Result) else None
     log_q = None if fit.log_q is None else np.asarray(fit.log_q, np.float64).reshape(-1)
     draws = _Draws(fit.program, jnp.asarray(fit.flat, fit.program.dtype), log_q, fit.theta.shape[0])
     key = rng_key if rng_key is not None else jax.random.key(0)
@@ -234,7 +238,7 @@ class _Wanted(NamedTuple):
 
 def _groups(
     draws: _Draws,
-    result: ADFResult | None,
+    result: Result | None,
     key: jax.Array,
     wanted: _Wanted,
     args: tuple[Any, ...],
@@ -263,10 +267,13 @@ def _groups(
             ExportWarning,
             stacklevel=3,
         )
-    moving = run is not None and not isinstance(run.adf.dynamics, Static)
+    moving = run is not None and not isinstance(getattr(run.learner, "dynamics", Static()), Static)
     groups = export.groups(key, wanted, _absorbed(result, export.joint.length), moving)
-    if wanted.trajectory and result is not None and same_rows:
-        groups |= _trajectory_group(result, args, kwargs, export.joint.length)
+    if result is not None and same_rows:
+        if isinstance(result.info, EPInfo):
+            groups |= export.cavities(result)
+        elif wanted.trajectory:
+            groups |= _trajectory_group(result, args, kwargs, export.joint.length)
     return groups
 
 
@@ -331,6 +338,15 @@ class _Export:
             out["sample_stats"] = laid_out(stats, {})
         out["unconstrained_posterior"] = self.draws.unconstrained({f.name: f.dims for f in self.forms.values()})
         return out | self._data()
+
+    def cavities(self, result: Result) -> dict[str, Group]:
+        """What a run of EP says of each row against all the others, where its sites are of single whole rows."""
+        log_z = left_out_densities(result.run.learner, result.info)
+        if log_z is None:
+            return {}
+        values = {"log_z": log_z, "status": np.asarray(result.info.status), "error": np.asarray(result.info.error)}
+        row = next(filter(None, map(self._row_dim, self.observed)), "row")
+        return {"cavities": Group(values, dict.fromkeys(values, [row]), sampled=False)}
 
     def _prior_draws(self, key: jax.Array) -> jax.Array:
         if isinstance(self.start, Posterior):
@@ -409,10 +425,12 @@ class _Export:
 
 
 def _trajectory_group(
-    result: ADFResult, args: tuple[Any, ...], kwargs: Mapping[str, Any], length: int
+    result: Result, args: tuple[Any, ...], kwargs: Mapping[str, Any], length: int
 ) -> dict[str, Group]:
     run = result.run
     steps: Trajectory | None = run.trajectory
+    if steps is None and getattr(result.state, "priors", None):
+        return {}
     if steps is None:
         steps = result.again(*args, snapshots=max(1, -(-length // _STEPS)), **kwargs).trajectory
     if steps is None or not len(steps.rows):
@@ -446,7 +464,7 @@ def _named(groups: dict[str, Group], dims: Mapping[str, Sequence[str]]) -> dict[
     for name, group in groups.items():
         mine = dict(group.dims)
         for site, axes in dims.items():
-            if site not in group.values or name == "trajectory":
+            if site not in group.values or name in ("trajectory", "cavities"):
                 continue
             a = group.values[site]
             size = a.ndim - 2 * group.sampled
@@ -477,9 +495,15 @@ def _absorbed(result: Any, length: int) -> np.ndarray | None:
     return np.asarray(status) < Status.NOT_FINITE
 
 
-def _attrs(family: str | None, result: ADFResult | None) -> dict[str, Any]:
+def _attrs(family: str | None, result: Result | None) -> dict[str, Any]:
     attrs: dict[str, Any] = {"inference_library": "adfpp", "inference_library_version": __version__}
     attrs |= {} if family is None else {"family": family}
-    if result is not None and (isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows):
-        attrs["log_evidence"] = float(np.sum(result.info.log_z, dtype=np.float64))
+    if result is None:
+        return attrs
+    if isinstance(result.info, EPInfo):
+        # netCDF has no truth values
+        attrs |= {"sweeps": result.info.sweeps, "converged": int(result.info.converged)}
+    if isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows:
+        if np.isfinite(result.log_evidence):
+            attrs["log_evidence"] = result.log_evidence
     return attrs

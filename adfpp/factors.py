@@ -5,7 +5,8 @@ a row with a hundred independent elements compiles once, not a hundred times.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,9 @@ class SiteOutputs(NamedTuple):
         value: ``(E, *event)``,
         field: ``(E,)`` or ``(E, k)``,
         constants: each with leading axis E.
+        components: For each element what it has to do with local latents (``numbers``: places of its own among the
+            row's continuous ones); empty for a site that no local latent touches.
+        terms: ``(J, E)`` output whose log-sum-exp over J > 1 combinations of discrete local values is ``log_prob``.
     """
 
     name: str
@@ -53,6 +57,65 @@ class SiteOutputs(NamedTuple):
     value: Any = None
     field: Any = None
     constants: tuple[Any, ...] = ()
+    components: tuple[Any, ...] = ()
+    terms: Any = None
+
+
+class LocalBase(NamedTuple):
+    """Where a row's continuous local numbers z stand in the traced vector (θ, z), and their Gaussian base.
+
+    Attributes:
+        start: Length of θ.
+        mean: ``(m,)`` output.
+        sd: ``(m,)`` output.
+    """
+
+    start: int
+    mean: Any
+    sd: Any
+
+
+class LocalMoments(NamedTuple):
+    """A row's posterior of the local latents of one factor.
+
+    Attributes:
+        mean: ``(m,)`` of the factor's own continuous numbers.
+        sd: ``(m,)``.
+        weights: ``(J,)`` probabilities of the combinations of discrete values.
+    """
+
+    mean: jax.Array
+    sd: jax.Array
+    weights: jax.Array
+
+
+class LocalRules(NamedTuple):
+    """What can be asked of a row's factor beside its tilt.
+
+    Attributes:
+        marginal: ``marginal(e, field (k,)) -> ()``: its log-density at a fixed θ, the local latents integrated out.
+        posterior: ``posterior(e, mean (k,), scale (k, k)) -> LocalMoments`` given a cavity of the field.
+    """
+
+    marginal: Callable[[Any, jax.Array], jax.Array]
+    posterior: Callable[[Any, jax.Array, jax.Array], LocalMoments]
+
+
+@dataclass(frozen=True)
+class LocalFactor:
+    """What local latents have to do with the factors of a group.
+
+    Attributes:
+        components: One an element, as the model room describes them.
+        numbers: How many continuous local numbers each factor has of its own.
+        combinations: How many combinations of discrete values are summed over.
+        prepare: ``prepare(*inputs) -> LocalRules``.
+    """
+
+    components: tuple[Any, ...]
+    numbers: int
+    combinations: int
+    prepare: Callable[..., LocalRules]
 
 
 @dataclass(frozen=True)
@@ -70,7 +133,10 @@ class FactorGroup:
             ``A @ change``.
         flags: ``flags(*inputs) -> (counted, supported, finite)``, each ``(E,)`` booleans: not masked out, value in the
             support, value finite.
-        prepare: ``prepare(*inputs) -> tilt`` with ``tilt(e, mean (k,), scale (k, k)) -> Tilted``.
+        prepare: ``prepare(*inputs) -> tilt`` with ``tilt(e, mean (k,), scale (k, k), power=None) -> Tilted``; closed
+            forms know the whole factor only, power None, and so do factors with continuous local latents: a power of
+            a marginal is not the marginal of a power.
+        local: Of factors that local latents enter.
     """
 
     name: str
@@ -81,33 +147,44 @@ class FactorGroup:
     why: str
     matrices: Callable[..., tuple[jax.Array, jax.Array]]
     flags: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
-    prepare: Callable[..., Callable[[Any, jax.Array, jax.Array], Tilted]]
+    prepare: Callable[..., Callable[..., Tilted]]
+    local: LocalFactor | None = None
 
     @property
     def count(self) -> int:
         """Number of factors in the group."""
         return len(self.elements)
 
+    @property
+    def divisible(self) -> bool:
+        """Whether the tilt takes a power."""
+        return not isinstance(self.rule, ClosedForm) and not (self.local is not None and self.local.numbers)
+
 
 def build_factors(
-    trace: Trace, sites: Sequence[SiteOutputs], moments: Moments, names: Sequence[tuple[str, slice]]
+    trace: Trace,
+    sites: Sequence[SiteOutputs],
+    moments: Moments,
+    names: Sequence[tuple[str, slice]],
+    base: LocalBase | None = None,
 ) -> list[FactorGroup]:
     """Groups every element of every observed site by field and rule.
 
     Args:
-        trace: Of one row: ``f(theta, *inputs)``.
+        trace: Of one row: ``f(theta, *inputs)``; with a base, of ``f((θ, z), *inputs)``.
         sites: Where in its outputs each observed site stands.
         moments: How tilted moments are to be computed.
         names: Latent sites and where each stands in θ, for the description of fields.
+        base: Of the continuous local numbers z, if there are any.
     """
     groups = []
     for site in sites:
         closed = _closed_cuts(trace, site)
         if closed is not None and moments.closed:
-            groups += _grouped(trace, site, closed, moments, names, site.closed)
+            groups += _grouped(trace, site, closed, moments, names, site.closed, base)
         else:
             cuts = [smallest_cut(trace, site.log_prob, e) for e in range(site.count)]
-            groups += _grouped(trace, site, cuts, moments, names, None)
+            groups += _grouped(trace, site, cuts, moments, names, None, base)
     return groups
 
 
@@ -135,43 +212,87 @@ def _grouped(
     moments: Moments,
     names: Sequence[tuple[str, slice]],
     form: ClosedForm | None,
+    base: LocalBase | None,
 ) -> list[FactorGroup]:
     alike: dict[tuple, list[int]] = {}
     for e, cut in enumerate(cuts):
-        alike.setdefault((cut.values, tuple(len(i) for i in cut.indices)), []).append(e)
+        own = len(site.components[e].numbers) if site.components else 0
+        # which numbers of the field θ enters; of a field with local latents alone it says nothing
+        entered = tuple(_entered(trace, cut, base))
+        alike.setdefault((cut.values, tuple(len(i) for i in cut.indices), own, entered), []).append(e)
     groups = []
-    for elements in alike.values():
+    for (*_, own, entered), elements in alike.items():
         members = [cuts[e] for e in elements]
-        size = members[0].size
-        rule, why = moments.choose(size, form)
+        whole = len(entered)
+        rule, why = moments.choose(whole, form)
         if form is not None and rule is form:
-            prepare = _closed_prepare(trace, site, elements, form)
+            tilts = _closed_prepare(trace, site, elements, form)
+            behind = None
         else:
-            prepare = _general_prepare(trace, site, members, elements, rule)
+            behind = tail_part(trace, members, site.log_prob, elements)
+            tilts = _general_prepare(behind, rule)
+        outer = np.flatnonzero(entered)
+        prepare, local = tilts, None
+        if site.components:
+            terms = _terms(trace, site, members, elements)
+            asked = _Asked(own, outer, rule, moments.choose(max(own, 1), None)[0])
+            prepare, local = _with_locals(trace, site, members, elements, base, asked, (tilts, behind, terms))
+            if own:
+                why = f"{why}, {own} local number{'s' if own > 1 else ''} in it"
+                if isinstance(rule, Quadrature) and whole > 1 >= len(outer):
+                    rule = replace(rule, report=rule.report_tensor)  # the field is small, the integral is not
         groups.append(
             FactorGroup(
                 site.name,
                 tuple(elements),
-                size,
+                len(outer),
                 _describe(trace, members[0], names),
                 rule,
                 why,
-                _matrices(trace, members),
+                _matrices(trace, members, outer, base),
                 _flags(trace, site, elements),
                 prepare,
+                local,
             )
         )
     return groups
 
 
-def _matrices(trace: Trace, cuts: list[Cut]) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    if cuts[0].size:
-        return affine_part(trace, cuts)
+def _entered(trace: Trace, cut: Cut, base: LocalBase | None) -> list[bool]:
+    """For each number of a field, whether θ enters it."""
+    out: list[bool] = []
+    for value, indices in zip(cut.values, cut.indices, strict=True):
+        if base is None:
+            out += [True] * len(indices)
+        elif value is trace.theta:
+            out += [bool(i < base.start) for i in indices]
+        else:
+            out += [bool(depends_on(trace, value)[: base.start].any())] * len(indices)
+    return out
 
-    def nothing(theta: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros((len(cuts), 0, theta.shape[0]), theta.dtype), jnp.zeros((len(cuts), 0), theta.dtype)
 
-    return nothing
+def _matrices(
+    trace: Trace, cuts: list[Cut], outer: np.ndarray, base: LocalBase | None
+) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """The field's numbers that θ enters, at z = 0."""
+    if not len(outer):
+
+        def nothing(theta: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+            return jnp.zeros((len(cuts), 0, theta.shape[0]), theta.dtype), jnp.zeros((len(cuts), 0), theta.dtype)
+
+        return nothing
+    whole = affine_part(trace, cuts)
+    if base is None:
+        return whole
+    more = trace.theta.aval.shape[0] - base.start
+
+    def matrices(theta: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+        matrix, field = whole(jnp.pad(theta, (0, more)), *inputs)
+        if len(outer) == field.shape[1]:
+            return matrix[:, :, : base.start], field
+        return matrix[:, outer, : base.start], field[:, outer]
+
+    return matrices
 
 
 def _flags(
@@ -190,19 +311,20 @@ def _flags(
     return lambda *inputs: (counted(*inputs), supported(*inputs), finite(*inputs))
 
 
-def _general_prepare(
-    trace: Trace, site: SiteOutputs, cuts: list[Cut], elements: list[int], rule: Any
-) -> Callable[..., Any]:
+def _general_prepare(behind: Callable[..., Any], rule: Any) -> Callable[..., Any]:
     """Tilts by integrating what lies behind the cut."""
-    behind = tail_part(trace, cuts, site.log_prob, elements)
 
     def prepare(*inputs: Any) -> Callable[[Any, jax.Array, jax.Array], Tilted]:
         log_factor, marks = behind(*inputs)
 
-        def tilt(e: Any, mean: jax.Array, scale: jax.Array) -> Tilted:
+        def tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+            def raised(h: jax.Array) -> jax.Array:
+                value = log_factor(h, e).astype(mean.dtype)
+                return value if power is None else power * value
+
             if mean.shape[0] == 0:  # the row says nothing about θ, only about the evidence
-                return Tilted(log_factor(mean, e).astype(mean.dtype), mean, scale, jnp.zeros((), mean.dtype))
-            return rule(lambda h: log_factor(h, e).astype(mean.dtype), mean, scale, marks(mean.dtype, e))
+                return Tilted(raised(mean), mean, scale, jnp.zeros((), mean.dtype))
+            return rule(raised, mean, scale, marks(mean.dtype, e))
 
         return tilt
 
@@ -223,7 +345,8 @@ def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: 
             jnp.asarray(c(*inputs))[chosen] if k is None else None for c, k in zip(constants, known, strict=True)
         ]
 
-        def tilt(e: Any, mean: jax.Array, scale: jax.Array) -> Tilted:
+        def tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+            assert power is None, "a closed form knows the whole factor only"
             arguments = [_constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)]
             out = rule(values[e], mean, scale, *arguments)
             return Tilted(*(jnp.asarray(a, mean.dtype) for a in out))
@@ -272,3 +395,197 @@ def _only_moves(trace: Trace, value: Any) -> bool:
             return False
         value = eqn.invars[0]
     return True
+
+
+# ------------------------------------------------------------------------------------------ local latents
+
+
+class _Asked(NamedTuple):
+    """How the factors of a group are integrated.
+
+    Attributes:
+        own: How many local numbers each has.
+        outer: Which numbers of the joint field θ enters.
+        rule: For the joint field.
+        inner_rule: For the local numbers alone.
+    """
+
+    own: int
+    outer: np.ndarray
+    rule: Any
+    inner_rule: Any
+
+
+def _terms(
+    trace: Trace, site: SiteOutputs, cuts: list[Cut], elements: list[int]
+) -> tuple[int, Callable[..., Any] | None]:
+    """J, and ``prepare(*inputs) -> f(j, h, e)``: the log of one combination's share of a factor; (1, None) without."""
+    if site.terms is None:
+        return 1, None
+    count = site.terms.aval.shape[0]
+    each = [tail_part(trace, cuts, site.terms, [j * site.count + e for e in elements]) for j in range(count)]
+
+    def prepare(*inputs: Any) -> Callable[[int, jax.Array, Any], jax.Array]:
+        ready = [behind(*inputs)[0] for behind in each]
+        return lambda j, h, e: ready[j](h, e).astype(h.dtype)
+
+    return count, prepare
+
+
+def _with_locals(
+    trace: Trace,
+    site: SiteOutputs,
+    cuts: list[Cut],
+    elements: list[int],
+    base: LocalBase | None,
+    asked: _Asked,
+    parts: tuple[Callable[..., Any], Callable[..., Any] | None, tuple[int, Callable[..., Any] | None]],
+) -> tuple[Callable[..., Any], LocalFactor]:
+    """Tilts of the part of the field that θ enters, by the rule for the joint field of θ and the local numbers.
+
+    Given the cavity N(mean, T Tᵀ) of θ's part and the base N(z0, s0²), the joint field is h = c + [T, B s0] (v, ζ) with
+    (v, ζ) ~ N(0, I). With [T, B s0] = L Q, Q of orthonormal rows, the rule sees h = c + L u and gives u's mean d and
+    covariance R Rᵀ; then (v, ζ) has mean Qᵀ d and the covariance root I + Qᵀ (R - I) Q.
+    """
+    tilts, behind, (combinations, terms) = parts
+    own, outer, rule, inner_rule = asked
+    numbers = np.array([site.components[e].numbers for e in elements], int).reshape(len(elements), own)
+    fields = affine_part(trace, cuts) if own and cuts[0].size and base is not None else None
+    size, k = cuts[0].size, len(outer)
+
+    def prepare_joint(*inputs: Any) -> tuple[Any, Any]:
+        """The prepared tilt of the joint field, and functions that give it from θ's part of it."""
+        tilt = tilts(*inputs)
+        if fields is None or base is None:
+
+            def plain(e: Any, mean: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+                nothing = jnp.full(own, jnp.nan, mean.dtype)
+                return mean, jnp.zeros((size, 0), mean.dtype), nothing, nothing
+
+            return tilt, plain
+        mean_of, sd_of = (_output_of(trace, o) for o in (base.mean, base.sd))
+        z0, s0 = mean_of(*inputs), sd_of(*inputs)
+        whole, start = fields, base.start
+
+        def at(z: jax.Array) -> jax.Array:
+            return whole(jnp.concatenate([jnp.zeros(start, z.dtype), z]), *inputs)[1]
+
+        zero = jnp.zeros(trace.theta.aval.shape[0] - start, trace.theta.aval.dtype)
+        offset, matrix = at(zero), jax.jacfwd(at)(zero)  # (E, size), (E, size, m)
+
+        def joint(e: Any, mean: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+            """(c, B s0, z0, s0) of one element at this mean of θ's part."""
+            places = numbers[0] if (numbers == numbers[:1]).all() else jnp.asarray(numbers)[e]
+            shift, spread = (jnp.asarray(a, mean.dtype)[places] for a in (z0, s0))
+            b = matrix[e][:, places].astype(mean.dtype)
+            centre = offset[e].astype(mean.dtype).at[outer].set(mean) + b @ shift
+            return centre, b * spread, shift, spread
+
+        return tilt, joint
+
+    def whitened(scale: jax.Array, spread: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """L and Q of [T, B s0]."""
+        top = scale if k == size else jnp.zeros((size, k), scale.dtype).at[outer].set(scale)
+        return orthonormal(jnp.concatenate([top, spread], 1))
+
+    def prepare(*inputs: Any) -> Callable[..., Tilted]:
+        tilt, joint = prepare_joint(*inputs)
+        if not own or not size:
+            return tilt
+
+        def marginal_tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+            if power is not None:
+                raise ValueError(
+                    f"A power of the factor of {site.name!r} is asked for, whose local latents are integrated out with "
+                    "θ in one go: power < 1 with continuous local latents is not supported. Use power=1."
+                )
+            centre, spread, _, _ = joint(e, mean)
+            lower, q = whitened(scale, spread)
+            found = tilt(e, centre, lower)
+            if not isinstance(found, Tilted):
+                raise ValueError(
+                    f"The limit of power 0 is asked for the factor of {site.name!r}, whose local latents are "
+                    "integrated out with θ in one go: it is not supported with continuous local latents. Use power=1."
+                )
+            if k == 0:
+                return Tilted(found.log_z, mean, scale, found.error)
+            return Tilted(
+                found.log_z, q[:, :k].T @ found.shift, field_root(_joint_root(q, found.root)[:k]), found.error
+            )
+
+        return marginal_tilt
+
+    def prepare_rules(*inputs: Any) -> LocalRules:
+        tilt, joint = prepare_joint(*inputs)
+        log_factor = None if behind is None else behind(*inputs)[0]
+        of_term = None if terms is None else terms(*inputs)
+
+        def marginal(e: Any, field: jax.Array) -> jax.Array:
+            centre, spread, _, _ = joint(e, field)
+            if log_factor is None or 0 < size <= own:
+                return tilt(e, centre, orthonormal(spread)[0]).log_z
+            of = partial(log_factor, e=e)
+            if not own or not size:
+                return of(centre).astype(field.dtype)
+            zero, one = jnp.zeros(own, field.dtype), jnp.eye(own, dtype=field.dtype)
+            return inner_rule(lambda zeta: of(centre + spread @ zeta).astype(field.dtype), zero, one).log_z
+
+        def posterior(e: Any, mean: jax.Array, scale: jax.Array) -> LocalMoments:
+            centre, spread, shift, sd = joint(e, mean)
+            lower, q = whitened(scale, spread)
+            weights = jnp.ones(1, mean.dtype)
+            if of_term is not None:
+                shares = []
+                for of in (partial(of_term, j, e=e) for j in range(combinations)):
+                    shares.append(rule(of, centre, lower, None).log_z if size else of(centre))
+                weights = jax.nn.softmax(jnp.stack(shares))
+            if not own or not size:
+                return LocalMoments(shift, sd, weights)
+            found = tilt(e, centre, lower)
+            root = _joint_root(q, found.root)[k:]
+            moved = shift + sd * (q[:, k:].T @ found.shift)
+            return LocalMoments(moved, sd * jnp.sqrt(jnp.sum(root * root, 1)), weights)
+
+        return LocalRules(marginal, posterior)
+
+    return prepare, LocalFactor(tuple(site.components[e] for e in elements), own, combinations, prepare_rules)
+
+
+def _joint_root(q: jax.Array, root: jax.Array) -> jax.Array:
+    """I + Qᵀ (R - I) Q: a root of the covariance of (v, ζ)."""
+    excess = root - jnp.eye(root.shape[0], dtype=root.dtype)
+    return jnp.eye(q.shape[1], dtype=q.dtype) + q.T @ (excess @ q)
+
+
+def _output_of(trace: Trace, output: Any) -> Callable[..., Any]:
+    """An output that does not depend on θ: its value if that is known, else a function of the inputs."""
+    known = known_value(trace, output)
+    return part_of(trace, output) if known is None else lambda *inputs: known
+
+
+def field_root(f: jax.Array) -> jax.Array:
+    """Lower triangular L ``(k, k)`` with L Lᵀ = F Fᵀ for F ``(k, n)``."""
+    return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else orthonormal(f)[0]
+
+
+def orthonormal(f: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """F = L Q, with L ``(k, k)`` lower triangular and the rows of Q ``(k, n)`` orthonormal, 0 where F is deficient.
+
+    Gram-Schmidt, each row cleaned twice.
+    """
+    size, dtype = f.shape[0], f.dtype
+    if not size:
+        return jnp.zeros((0, 0), dtype), f
+    tiny = 4.0 * float(jnp.finfo(dtype).eps)
+    lower, rows = jnp.zeros((size, size), dtype), jnp.zeros_like(f)
+    for i in range(size):
+        rest, before = f[i], jnp.sqrt(f[i] @ f[i])
+        for _ in range(2 if i else 0):
+            part = rows[:i] @ rest
+            lower = lower.at[i, :i].add(part)
+            rest = rest - part @ rows[:i]
+        norm = jnp.sqrt(rest @ rest)
+        usable = norm > tiny * before
+        lower = lower.at[i, i].set(jnp.where(norm <= tiny * before, 0.0, norm))  # NaN stays, for the guard to see
+        rows = rows.at[i].set(jnp.where(usable, rest / jnp.where(usable, norm, 1.0), 0.0))
+    return lower, rows

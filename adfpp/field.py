@@ -65,6 +65,14 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
     calls = _CALLS | _DERIVATIVE_CALLS if look_inside else _CALLS
     closed = jax.make_jaxpr(f)(theta, *inputs)
     flat = jax.make_jaxpr(lambda *a: _inline(closed.jaxpr, closed.consts, a, calls))(theta, *inputs)
+    found = _with_degrees(flat)
+    sure = [e for e in found.equations if _always_true(e, found.degrees)]
+    if sure:
+        found = _with_degrees(jax.make_jaxpr(lambda *a: _granted(flat, sure, a))(theta, *inputs))
+    return found
+
+
+def _with_degrees(flat: Any) -> Trace:
     jaxpr = flat.jaxpr
     equations = _needed(jaxpr.eqns, [v for v in jaxpr.outvars if not isinstance(v, jex.Literal)])
     constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
@@ -87,6 +95,32 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
         {v: Degree(d) for v, d in degrees.items()},
         producers,
     )
+
+
+def _always_true(eqn: Any, degrees: dict[Any, Degree]) -> bool:
+    """Whether an equation asks whether an affine value is a number: θ always is, and a support check is no landmark."""
+    if eqn.primitive.name not in ("eq", "ne"):
+        return False
+    a, b = eqn.invars
+    if isinstance(a, jex.Literal) or degrees.get(a) != Degree.AFFINE:
+        return False
+    if eqn.primitive.name == "eq":
+        return a is b
+    return isinstance(b, jex.Literal) and bool(np.all(np.isinf(b.val)))
+
+
+def _granted(flat: Any, sure: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Evaluates a jaxpr with what some of its equations ask taken for granted."""
+    env: Env = dict(zip(flat.jaxpr.constvars, flat.consts, strict=True)) | dict(
+        zip(flat.jaxpr.invars, args, strict=True)
+    )
+    outputs = {id(e.outvars[0]) for e in sure}
+    for eqn in flat.jaxpr.eqns:
+        if id(eqn.outvars[0]) in outputs:
+            env[eqn.outvars[0]] = np.ones(eqn.outvars[0].aval.shape, bool)
+        else:
+            env.update(zip(eqn.outvars, _bind(eqn, env), strict=True))
+    return [_read(v, env) for v in flat.jaxpr.outvars]
 
 
 def _inline(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], calls: dict[str, str]) -> list[Any]:
@@ -597,6 +631,24 @@ def known_value(trace: Trace, output: Any) -> np.ndarray | None:
         return None
     with jax.ensure_compile_time_eval():
         return np.asarray(part_of(trace, output)(*([None] * len(trace.inputs))))
+
+
+_WRAPPERS = frozenset("reshape broadcast_in_dim squeeze expand_dims convert_element_type copy".split())
+
+
+def summands(trace: Trace, output: Any) -> list[Any]:
+    """Values whose elements add up to an output of one number."""
+    if isinstance(output, jex.Literal) or output not in trace.producers:
+        return [output]
+    eqn = trace.equations[trace.producers[output]]
+    single = all(isinstance(v, jex.Literal) or v.aval.size == 1 for v in eqn.invars)
+    if eqn.primitive.name in _WRAPPERS and single:
+        return summands(trace, eqn.invars[0])
+    if eqn.primitive.name in ("add", "add_any") and single:
+        return [v for operand in eqn.invars for v in summands(trace, operand)]
+    if eqn.primitive.name == "reduce_sum":
+        return [eqn.invars[0]]
+    return [output]
 
 
 def depends_on(trace: Trace, output: Any) -> np.ndarray:

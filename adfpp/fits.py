@@ -15,6 +15,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, SVI
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoMultivariateNormal
 
+from adfpp.ep import EPInfo, NotConverged
 from adfpp.families import Belief, family_named
 from adfpp.kernel import Status
 from adfpp.model import Program, guide_draws
@@ -102,6 +103,11 @@ class Fit:
     def is_sampler(self) -> bool:
         """Whether the draws are meant to be from the posterior itself."""
         return self.log_q is None
+
+    @property
+    def is_ep(self) -> bool:
+        """Whether its rows were visited again: there is no stream, and EP is no cure."""
+        return isinstance(getattr(self.source, "info", None), EPInfo)
 
     @property
     def is_point(self) -> bool:
@@ -216,34 +222,67 @@ def fit_online(
     kwargs: Mapping[str, Any],
     num_samples: int,
 ) -> Fit:
-    """Runs ``ADF`` (or what has its ``run`` and ``get_posterior``)."""
+    """Runs ``ADF``, ``EP`` (or what has their ``run`` and ``get_posterior``)."""
     begin = time.perf_counter()
     result = learner.run(rng_key, *args, progress_bar=False, **kwargs)
     jax.block_until_ready(result.state)
     first = time.perf_counter() - begin
     taken: list[float] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsMarked)  # said once is enough
+        for said_once in (RowsMarked, NotConverged):
+            warnings.simplefilter("ignore", said_once)
         while sum(taken) < _REPEAT_FOR and len(taken) < 5:
             begin = time.perf_counter()
             jax.block_until_ready(learner.run(rng_key, *args, progress_bar=False, **kwargs).state)
             taken.append(time.perf_counter() - begin)
     post = learner.get_posterior(result)
-    counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
+    info = result.info
+    counts = np.bincount(np.asarray(info.status), minlength=len(Status))
     notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s != Status.OK and counts[s])
+    method = f"{type(learner).__name__}, {learner.family.name} Gaussian"
+    if isinstance(info, EPInfo):
+        method += f"{_unusual(learner)}, {info.sweeps} sweep{'s' * (info.sweeps != 1)}"
+        notes = (not_settled(info),) * (not info.converged) + notes
     return _gaussian_fit(
         name,
-        f"{type(learner).__name__}, {learner.family.name} Gaussian",
+        method,
         post,
         jax.random.fold_in(rng_key, 1),
         num_samples,
-        log_evidence=float(np.sum(result.info.log_z)),
+        log_evidence=result.log_evidence,
         compile_seconds=max(0.0, first - min(taken)),
         run_seconds=min(taken),
         sampling_seconds=min(taken),
         notes=notes,
         source=result,
     )
+
+
+def _unusual(learner: Any) -> str:
+    """The options of an ``EP`` that change what it settles at."""
+    words = f", power {learner.power:g}" * (learner.power != 1.0)
+    return words + f", schedule {learner.schedule}" * (learner.schedule in ("stochastic", "window"))
+
+
+def not_settled(info: EPInfo) -> str:
+    """That a run of EP has not settled, in words."""
+    if not len(info.step):
+        return "not settled: it made no sweep"
+    made = f"{info.sweeps} sweep{'s' * (info.sweeps != 1)}"
+    return f"not settled after {made}: the last would move it by {info.step[-1]:.2g} sd"
+
+
+def left_out_densities(learner: Any, info: EPInfo) -> np.ndarray | None:
+    """Log predictive density of each row given all the others, from the cavities of a run of EP.
+
+    Returns:
+        ``(n,)``, NaN for rows that were refused or whose site could not be taken out whole; None where sites are not
+        of single whole rows: with a power below 1, or one site for all rows, or rows that stay absorbed.
+    """
+    if learner.power != 1.0 or learner.schedule in ("stochastic", "window"):
+        return None
+    status = np.asarray(info.status)
+    return np.where((status == Status.OK) | (status == Status.INACCURATE), np.asarray(info.log_z, float), np.nan)
 
 
 def _gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:

@@ -1,6 +1,6 @@
 """The one kernel: cavity → tilt → project → guard → absorb, for one factor, one row, and a stretch of rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -12,7 +12,8 @@ from adfpp.dynamics import Dynamics, Static
 from adfpp.factors import FactorGroup
 from adfpp.families import Belief, Family
 from adfpp.families.gaussian import Window
-from adfpp.tilt import ClosedForm, Tilted
+from adfpp.sites import cavity, inverse_upper, least_pivot, reversed_cholesky, site_of, told
+from adfpp.tilt import ClosedForm, Message, Tilted, Variational
 
 
 class Status(IntEnum):
@@ -20,9 +21,11 @@ class Status(IntEnum):
 
     OK = 0
     INACCURATE = 1
-    NOT_FINITE = 2
-    OUT_OF_SUPPORT = 3
-    IMPROPER = 4
+    PARTIAL = 2
+    HELD = 3
+    NOT_FINITE = 4
+    OUT_OF_SUPPORT = 5
+    IMPROPER = 6
 
     @property
     def refused(self) -> bool:
@@ -40,6 +43,8 @@ _ADVICE = {
     Status.INACCURATE: (
         "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'"
     ),
+    Status.PARTIAL: "absorbed, but a smaller power of it was exchanged at a time: without it the belief is improper",
+    Status.HELD: "absorbed as it was when last visited: without it the belief is improper, or would become so with it",
     Status.NOT_FINITE: "refused: NaN or infinite values in the row; drop, impute or mask them",
     Status.OUT_OF_SUPPORT: "refused: the observed value has probability zero under the model; check the labels' coding",
     Status.IMPROPER: "refused: the tilted moments are not finite or not proper; check the scale of the row",
@@ -58,6 +63,36 @@ class RowInfo(NamedTuple):
     log_z: jax.Array | np.ndarray
     status: jax.Array | np.ndarray
     error: jax.Array | np.ndarray
+
+
+class VisitInfo(NamedTuple):
+    """What became of each row when it was visited again: as ``RowInfo``, against the row's cavity.
+
+    Attributes:
+        log_z: log predictive density of the row given all the others (of a fraction of it where the power is below 1).
+        status: ``Status`` code.
+        error: Estimated error of its tilted moments.
+        evidence: What the row adds to the log evidence (``sites``).
+        clamped: Factors whose site's precision was negative by no more than the error of its moments, and was set to 0.
+    """
+
+    log_z: Any
+    status: Any
+    error: Any
+    evidence: Any
+    clamped: Any
+
+
+class Exchange(NamedTuple):
+    """How sites are exchanged for new ones.
+
+    Attributes:
+        power: ``()`` the fraction of a factor that is tilted with at a time.
+        damping: ``()`` how much of the step is taken, in (0, 1].
+    """
+
+    power: jax.Array
+    damping: jax.Array
 
 
 class Moving(NamedTuple):
@@ -113,19 +148,108 @@ def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
-def judge(group: FactorGroup, tilted: Tilted, counted: jax.Array, supported: jax.Array, finite: jax.Array) -> jax.Array:
+def judge(
+    group: FactorGroup, tilted: Tilted | Message, counted: jax.Array, supported: jax.Array, finite: jax.Array
+) -> jax.Array:
     """The guard: the ``Status`` of one factor's tilted moments."""
-    proper = jnp.all(jnp.isfinite(tilted.shift)) & jnp.all(jnp.isfinite(tilted.root)) & (tilted.log_z < jnp.inf)
-    proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
+    proper = (tilted.log_z < jnp.inf) & jnp.all(jnp.isfinite(tilted[1])) & jnp.all(jnp.isfinite(tilted[2]))
+    if isinstance(tilted, Tilted):
+        proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
     if not isinstance(group.rule, ClosedForm):
         proper &= jnp.isfinite(tilted.error)
     status = jnp.where(proper, Status.OK, Status.IMPROPER)
     if not isinstance(group.rule, ClosedForm):
-        inaccurate = ~(tilted.error <= group.rule.reported(tilted.shift.dtype, group.field_size))
+        inaccurate = ~(tilted.error <= group.rule.reported(tilted[1].dtype, group.field_size))
         status = jnp.where(proper & inaccurate, Status.INACCURATE, status)
     status = jnp.where(supported & ~(tilted.log_z == -jnp.inf), status, Status.OUT_OF_SUPPORT)
     status = jnp.where(finite, status, Status.NOT_FINITE)
     return jnp.where(counted, status, Status.OK).astype(jnp.int32)
+
+
+class Visit(NamedTuple):
+    """One factor visited in its field, before the belief moves.
+
+    Attributes:
+        site: Its site after the visit.
+        shift: ``(k,)`` where the belief's whitened field moves to.
+        root: ``(k, k)`` a root of its covariance then.
+        info: Its ``VisitInfo``.
+    """
+
+    site: jax.Array
+    shift: jax.Array
+    root: jax.Array
+    info: VisitInfo
+
+
+def visit_factor(
+    group: FactorGroup,
+    tilt: Any,
+    e: Any,
+    mean: jax.Array,
+    scale: jax.Array,
+    flags: Sequence[jax.Array],
+    site: jax.Array,
+    exchange: Exchange,
+) -> Visit:
+    """Takes a factor's site out of the belief in its field, tilts, and gives the site that should stand there.
+
+    Args:
+        group: The factor's group.
+        tilt: Its prepared tilt.
+        e: Which of the group's elements.
+        mean: ``(k,)`` of the field under the belief.
+        scale: ``(k, k)`` lower triangular root of its covariance.
+        flags: (counted, supported, finite).
+        site: ``(k + k(k+1)/2,)`` as it stands.
+        exchange: The power and the damping.
+    """
+    counted, supported, finite = flags
+    size, dtype = group.field_size, mean.dtype
+    finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
+    usable = jnp.where(finite, 1.0, 0.0)
+    mean, scale = jnp.where(finite, mean, 0.0), jnp.where(finite, scale, 0.0)
+    whole = not group.divisible
+    limit = isinstance(group.rule, Variational)
+    power = jnp.zeros((), dtype) if limit else exchange.power
+    outside = cavity(site, mean, scale, power, divisible=not whole and not limit)
+    tilted = tilt(e, outside.mean, outside.scale, None if whole or limit else outside.fraction)
+    status = judge(group, tilted, counted, supported, finite)
+    message, clamped = told(tilted, outside)
+    proposed = site_of(message, mean, scale)
+    gained = exchange.damping * (message.precision - outside.precision)
+    pull = exchange.damping * (message.slope - outside.slope)
+    upper = reversed_cholesky(jnp.eye(size, dtype=dtype) + gained)
+    inverse = inverse_upper(upper)
+    root, shift = inverse.T, inverse.T @ (inverse @ pull)
+    fine = (
+        outside.proper
+        & jnp.all(jnp.diagonal(upper) > 0)
+        & jnp.all(jnp.isfinite(proposed))
+        & jnp.all(jnp.isfinite(shift))
+    )
+    status = jnp.where(outside.whole | ~counted | (status > Status.PARTIAL), status, Status.PARTIAL)
+    status = jnp.where(fine | ~counted | (status >= Status.NOT_FINITE), status, Status.HELD).astype(jnp.int32)
+    accepted = counted & (status < Status.HELD)
+    if limit:
+        evidence = tilted.log_z + 0.5 * jnp.trace(outside.precision)
+    else:
+        evidence = (tilted.log_z + outside.evidence) / outside.fraction
+    # a site that is held still counts as it stands, whatever its cavity would be worth
+    there = counted & (status < Status.NOT_FINITE) & jnp.isfinite(evidence)
+    info = VisitInfo(
+        jnp.where(there, tilted.log_z, 0.0),
+        status,
+        jnp.where(accepted, jnp.asarray(tilted.error, dtype), 0.0) * usable,
+        jnp.where(there, evidence, 0.0),
+        (clamped & accepted).astype(jnp.int32),
+    )
+    return Visit(
+        jnp.where(accepted, site + exchange.damping * (proposed - site), site),
+        jnp.where(accepted, shift, 0.0),
+        jnp.where(accepted, root, jnp.eye(size, dtype=dtype)),
+        info,
+    )
 
 
 def fold_factor(
@@ -136,12 +260,23 @@ def fold_factor(
     e: Any,
     slot: Any,
     flags: Sequence[jax.Array],
-) -> tuple[Window, RowInfo]:
-    """Folds one factor into the window, with its flags (counted, supported, finite): look, tilt, judge, absorb."""
+    site: jax.Array | None,
+    exchange: Exchange | None,
+) -> tuple[Window, jax.Array | None, RowInfo | VisitInfo]:
+    """Folds one factor into the window, with its flags (counted, supported, finite): look, tilt, judge, absorb.
+
+    With a site, the factor is visited again: its site is taken out of the belief first, and the new one given back.
+    """
+    if site is not None and exchange is not None and not family.sites_in_field and group.field_size:
+        return _exchange_in_theta(family, window, group, tilt, e, slot, flags, site, exchange)
     counted, supported, finite = flags
     mean, f = family.look(window, slot, group.field_size)
     # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
     scale, q = whiten(f) if group.field_size else (jnp.zeros((0, 0), f.dtype), f)
+    if site is not None and exchange is not None and group.field_size:
+        visit = visit_factor(group, tilt, e, mean, scale, flags, site, exchange)
+        window = family.absorb(window, slot, q, visit.shift, visit.root)
+        return window, visit.site, visit.info
     finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
     tilted = tilt(e, mean, scale)
     status = judge(group, tilted, counted, supported, finite)
@@ -151,27 +286,111 @@ def fold_factor(
         root = jnp.where(accepted, tilted.root, jnp.eye(group.field_size, dtype=mean.dtype))
         window = family.absorb(window, slot, q, shift, root)
     log_z = jnp.where(accepted, tilted.log_z, 0.0)
-    return window, RowInfo(log_z, status, jnp.where(accepted, jnp.asarray(tilted.error, mean.dtype), 0.0))
+    info = RowInfo(log_z, status, jnp.where(accepted, jnp.asarray(tilted.error, mean.dtype), 0.0))
+    if site is None:
+        return window, None, info
+    return window, site, VisitInfo(*info, info.log_z, jnp.zeros((), jnp.int32))
 
 
-def _fold_group(
+def _exchange_in_theta(
+    family: Family,
+    window: Window,
+    group: FactorGroup,
+    tilt: Any,
+    e: Any,
+    slot: Any,
+    flags: Sequence[jax.Array],
+    site: jax.Array,
+    exchange: Exchange,
+) -> tuple[Window, jax.Array, VisitInfo]:
+    """As ``visit_factor`` for a family that forgets correlations: its sites are natural parameters of θ.
+
+    With ``natural`` (slope, precision) of a belief, cavity = natural - α site, and the new site is what the projected
+    tilt has more than the cavity, over α.
+    """
+    counted, supported, finite = flags
+    size, dtype = window.belief.mean.shape[0], window.belief.mean.dtype
+    limit = isinstance(group.rule, Variational)
+    whole = not group.divisible
+    before = family.natural(window.belief)
+    fraction = jnp.zeros((), dtype) if limit else exchange.power
+    most = jnp.max(family.share(window.belief, site))
+    complete = 1.0 - fraction * most > least_pivot(dtype)
+    if not whole and not limit:
+        fraction = jnp.where(complete, fraction, jnp.minimum(fraction, 0.9 / jnp.maximum(most, 0.9)))
+    outside, proper = family.from_natural(before - fraction * site, size)
+    proper &= 1.0 - fraction * most > least_pivot(dtype)
+    outside = jax.tree.map(lambda a, b: jnp.where(proper, a, b), outside, window.belief)
+    mean, _ = family.look(window, slot, group.field_size)
+    _, f = family.look(window._replace(belief=outside), slot, group.field_size)
+    mean = mean + f @ ((outside.mean - window.belief.mean) / outside.scale)
+    scale, q = whiten(f)
+    finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
+    tilted = tilt(e, mean, scale, None if whole or limit else fraction)
+    status = judge(group, tilted, counted, supported, finite)
+    if isinstance(tilted, Message):
+        proposed = family.message(outside, q, tilted)
+        evidence = tilted.log_z + 0.5 * jnp.sum(family.share(window.belief, site))
+    else:
+        moved = family.absorb(window._replace(belief=outside), slot, q, tilted.shift, tilted.root).belief
+        proposed = (family.natural(moved) - family.natural(outside)) / fraction
+        evidence = (tilted.log_z + family.log_norm(outside) - family.log_norm(window.belief)) / fraction
+    after, fine = family.from_natural(before + exchange.damping * (proposed - site), size)
+    fine = fine & proper & jnp.all(jnp.isfinite(proposed))
+    status = jnp.where(complete | ~counted | (status > Status.PARTIAL), status, Status.PARTIAL)
+    status = jnp.where(fine | ~counted | (status >= Status.NOT_FINITE), status, Status.HELD).astype(jnp.int32)
+    accepted = counted & (status < Status.HELD)
+    there = counted & (status < Status.NOT_FINITE) & jnp.isfinite(evidence)
+    belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, window.belief)
+    info = VisitInfo(
+        jnp.where(there, tilted.log_z, 0.0),
+        status,
+        jnp.where(accepted, jnp.asarray(tilted.error, dtype), 0.0),
+        jnp.where(there, evidence, 0.0),
+        jnp.zeros((), jnp.int32),
+    )
+    new = jnp.where(accepted, site + exchange.damping * (proposed - site), site)
+    return window._replace(belief=belief), new, info
+
+
+def _joined(infos: Any) -> Any:
+    """The info of several factors as one row's; leaves have a leading axis of factors."""
+    if isinstance(infos, RowInfo):
+        return RowInfo(jnp.sum(infos.log_z), jnp.max(infos.status), jnp.max(infos.error))
+    return VisitInfo(
+        jnp.sum(infos.log_z),
+        jnp.max(infos.status),
+        jnp.max(infos.error),
+        jnp.sum(infos.evidence),
+        jnp.sum(infos.clamped).astype(jnp.int32),
+    )
+
+
+def fold_group(
     family: Family,
     window: Window,
     group: FactorGroup,
     inputs: Sequence[Any],
     slot: Any,
     flags: Sequence[jax.Array],
-) -> tuple[Window, RowInfo]:
-    """Folds all elements of one site at one row, one after the other."""
+    sites: jax.Array | None = None,
+    exchange: Exchange | None = None,
+) -> tuple[Window, jax.Array | None, Any]:
+    """Folds all elements of one site at one row, one after the other; ``sites`` are ``(E, numbers)``."""
     tilt = group.prepare(*inputs)
     if group.count == 1:
-        return fold_factor(family, window, group, tilt, 0, slot, tuple(f[0] for f in flags))
+        own = None if sites is None else sites[0]
+        window, own, info = fold_factor(family, window, group, tilt, 0, slot, tuple(f[0] for f in flags), own, exchange)
+        return window, None if own is None else own[None], info
 
-    def step(carry: Window, e: jax.Array) -> tuple[Window, RowInfo]:
-        return fold_factor(family, carry, group, tilt, e, slot + e * group.field_size, tuple(f[e] for f in flags))
+    def step(carry: Window, e: jax.Array) -> tuple[Window, tuple[Any, Any]]:
+        own = None if sites is None else sites[e]
+        at = slot + e * group.field_size
+        window, own, info = fold_factor(family, carry, group, tilt, e, at, tuple(f[e] for f in flags), own, exchange)
+        return window, (own, info)
 
-    window, info = jax.lax.scan(step, window, jnp.arange(group.count))
-    return window, RowInfo(jnp.sum(info.log_z), jnp.max(info.status), jnp.max(info.error))
+    window, (new, infos) = jax.lax.scan(step, window, jnp.arange(group.count))
+    return window, new, _joined(infos)
 
 
 def _fold_row(
@@ -181,21 +400,27 @@ def _fold_row(
     inputs: Sequence[Any],
     slot: Any,
     flags: Sequence[Sequence[jax.Array]],
-) -> tuple[Window, RowInfo]:
+    sites: Sequence[jax.Array] | None = None,
+    exchange: Exchange | None = None,
+) -> tuple[Window, Any, Any]:
     """Folds one row: all of it, or nothing."""
-    before, infos = window, []
-    for group, own in zip(groups, flags, strict=True):
-        window, info = _fold_group(family, window, group, inputs, slot, own)
+    before, infos, after = window, [], []
+    for i, (group, own) in enumerate(zip(groups, flags, strict=True)):
+        site = None if sites is None else sites[i]
+        window, new, info = fold_group(family, window, group, inputs, slot, own, site, exchange)
         slot = slot + group.count * group.field_size
         infos.append(info)
+        after.append(new)
     if len(infos) == 1 and groups[0].count == 1:
-        return window, infos[0]
-    status = jnp.max(jnp.stack([i.status for i in infos]))
-    accepted = status < Status.NOT_FINITE
+        return window, None if sites is None else tuple(after), infos[0]
+    info = _joined(jax.tree.map(lambda *a: jnp.stack(a), *infos))
+    accepted = info.status < Status.NOT_FINITE
     window = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), window, before)
-    log_z = jnp.where(accepted, sum(i.log_z for i in infos), 0.0)
-    error = jnp.where(accepted, jnp.max(jnp.stack([i.error for i in infos])), 0.0)
-    return window, RowInfo(log_z, status, error)
+    kept = {f: jnp.where(accepted, getattr(info, f), 0) for f in info._fields if f != "status"}
+    info = info._replace(**kept)
+    if sites is None:
+        return window, None, info
+    return window, tuple(jnp.where(accepted, a, b) for a, b in zip(after, sites, strict=True)), info
 
 
 def slots_per_row(groups: Sequence[FactorGroup]) -> int:
@@ -213,7 +438,9 @@ def fold_rows(
     shared: Sequence[jax.Array],
     gaps: jax.Array | None,
     count: jax.Array,
-) -> tuple[Belief, Moving, RowInfo]:
+    sites: Sequence[jax.Array] | None = None,
+    exchange: Exchange | None = None,
+) -> tuple[Belief, Moving, Any, Any]:
     """Folds the first ``count`` of some rows into a belief, in order.
 
     Args:
@@ -226,9 +453,12 @@ def fold_rows(
         shared: Shared arrays.
         gaps: ``(n,)`` time since the row before, or None for 1.
         count: ``()`` how many of the n rows are there; the rest is padding and costs nothing.
+        sites: For rows that are visited again, each group's sites ``(n, E, numbers)``; None to fold them for good.
+        exchange: How sites are exchanged for new ones.
 
     Returns:
-        The belief, its time side, and ``RowInfo`` of arrays ``(n,)`` (zeros for padding).
+        The belief, its time side, the sites after, and ``RowInfo`` or, with sites, ``VisitInfo`` of arrays ``(n,)``
+        (zeros for padding).
     """
     length, size, dtype = rows[0].shape[0], belief.mean.shape[0], belief.mean.dtype
     static = isinstance(dynamics, Static)
@@ -236,7 +466,9 @@ def fold_rows(
     block = min(length, family.rows_per_window(size, per_row)) if static else 1
     whole = -(-length // block) * block  # inside somebody's jit a batch may have any length
     rows = [jnp.pad(a, [(0, whole - length), *[(0, 0)] * (a.ndim - 1)]) for a in rows]
-    empty = RowInfo(jnp.zeros(whole, dtype), jnp.zeros(whole, jnp.int32), jnp.zeros(whole, dtype))
+    empty = no_info(whole, dtype, sites is not None)
+    if sites is not None:
+        sites = tuple(jnp.pad(a, [(0, whole - length), (0, 0), (0, 0)]) for a in sites)
     width = family.width(size) if block == 1 and static else size
     belief = family.pad(belief, width)
 
@@ -249,7 +481,7 @@ def fold_rows(
         return jnp.pad(matrix, ((0, 0), (0, width - size))), value, [g.flags(*inputs) for g in groups]
 
     def one_row(t: jax.Array, carry: tuple) -> tuple:
-        belief, moving, info = carry
+        belief, moving, sites, info = carry
         row = [jax.lax.dynamic_index_in_dim(a, t, keepdims=False) for a in rows]
         before, moved = belief, belief
         gap = moving.clock
@@ -259,23 +491,24 @@ def fold_rows(
         matrix, value, flags = fields(moved.mean[:size], *row)
         window = family.open(moved, matrix, value, False)
         inputs = [*[a[None] for a in row], *shared]
-        window, now = _fold_row(family, window, groups, inputs, 0, flags)
+        own = None if sites is None else [jax.lax.dynamic_index_in_dim(a, t, keepdims=False) for a in sites]
+        window, own, now = _fold_row(family, window, groups, inputs, 0, flags, own, exchange)
         belief = family.close(window)
         if not static:
             accepted = now.status < Status.NOT_FINITE
             belief = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), belief, before)
             moving = Moving(jnp.where(accepted, 0.0, gap), moving.started | accepted, moving.setup)
-        return belief, moving, _put(info, now, t)
+        return belief, moving, _put(sites, own, t), _put(info, now, t)
 
     def one_block(b: jax.Array, carry: tuple) -> tuple:
-        belief, moving, info = carry
+        belief, moving, sites, info = carry
         first = b * block
         some = [jax.lax.dynamic_slice_in_dim(a, first, block) for a in rows]
         matrix, value, flags = jax.vmap(fields, (None, *[0] * len(some)))(belief.mean, *some)
         window = family.open(belief, matrix.reshape(-1, size), value.reshape(-1), True)
 
         def step(r: jax.Array, inner: tuple) -> tuple:
-            window, info = inner
+            window, sites, info = inner
 
             def take(a: jax.Array) -> jax.Array:
                 return jax.lax.dynamic_index_in_dim(a, r, keepdims=False)
@@ -284,20 +517,63 @@ def fold_rows(
             own = jax.tree.map(take, flags)
             own = [(counted & there, supported, finite) for counted, supported, finite in own]
             inputs = [*[take(a)[None] for a in some], *shared]
-            window, now = _fold_row(family, window, groups, inputs, r * per_row, own)
-            return window, _put(info, now, first + r)
+            stood = (
+                None if sites is None else [jax.lax.dynamic_index_in_dim(a, first + r, keepdims=False) for a in sites]
+            )
+            window, new, now = _fold_row(family, window, groups, inputs, r * per_row, own, stood, exchange)
+            return window, _put(sites, new, first + r), _put(info, now, first + r)
 
-        window, info = jax.lax.fori_loop(0, block, step, (window, info))
-        return family.close(window), moving, info
+        window, sites, info = jax.lax.fori_loop(0, block, step, (window, sites, info))
+        return family.close(window), moving, sites, info
 
     blocks = (count + block - 1) // block
     one = one_row if block == 1 else one_block
+    start = (belief, moving, sites, empty)
     if length == 1:  # a loop would cost more than the row
-        belief, moving, info = one(jnp.zeros((), int), (belief, moving, empty))
+        belief, moving, sites, info = one(jnp.zeros((), int), start)
     else:
-        belief, moving, info = jax.lax.fori_loop(0, blocks, one, (belief, moving, empty))
-    return family.trim(belief, size), moving, RowInfo(*(a[:length] for a in info))
+        belief, moving, sites, info = jax.lax.fori_loop(0, blocks, one, start)
+    belief = family.trim(belief, size)
+    return belief, moving, jax.tree.map(lambda a: a[:length], sites), jax.tree.map(lambda a: a[:length], info)
 
 
-def _put(info: RowInfo, now: RowInfo, t: Any) -> RowInfo:
-    return RowInfo(*(jax.lax.dynamic_update_index_in_dim(a, x, t, 0) for a, x in zip(info, now, strict=True)))
+def fold_prior(
+    family: Family,
+    groups: Mapping[str, FactorGroup],
+    belief: Belief,
+    sites: Mapping[str, jax.Array],
+    inputs: Sequence[Any],
+    exchange: Exchange,
+) -> tuple[Belief, dict[str, jax.Array], dict[str, VisitInfo]]:
+    """Visits the prior's factors once, one after the other.
+
+    Args:
+        family: How the belief is held.
+        groups: ``{key: factors}``.
+        belief: Before the visit.
+        sites: ``{key: (E, numbers)}``.
+        inputs: What the factors take in the place of a row's arrays.
+        exchange: How sites are exchanged for new ones.
+
+    Returns:
+        The belief, the sites and what became of them, ``{key: VisitInfo}`` of numbers.
+    """
+    after, infos = {}, {}
+    for key, group in groups.items():
+        matrix, value = group.matrices(belief.mean, *inputs)
+        window = family.open(belief, matrix.reshape(-1, belief.mean.shape[0]), value.reshape(-1), False)
+        flags = group.flags(*inputs)
+        window, after[key], infos[key] = fold_group(family, window, group, inputs, 0, flags, sites[key], exchange)
+        belief = family.close(window)
+    return belief, after, infos
+
+
+def no_info(rows: int, dtype: Any, visited: bool) -> RowInfo | VisitInfo:
+    """The info of rows of which nothing has become yet."""
+    real, whole = jnp.zeros(rows, dtype), jnp.zeros(rows, jnp.int32)
+    return VisitInfo(real, whole, real, real, whole) if visited else RowInfo(real, whole, real)
+
+
+def _put(arrays: Any, now: Any, t: Any) -> Any:
+    """One row's values put into its place in arrays of rows."""
+    return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, t, 0), arrays, now)

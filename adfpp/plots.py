@@ -127,12 +127,14 @@ def by_error(comparison: Compared, runs: Sequence[str] | None = None) -> np.ndar
     return np.argsort(-worst, kind="stable")
 
 
-def draw_check(ranks: np.ndarray, log_z: np.ndarray) -> Any:
-    """Where rows fell among their one-step-ahead predictions, and the running log score.
+def draw_check(ranks: np.ndarray, log_z: np.ndarray, left_out: bool = False) -> Any:
+    """Where rows fell among their predictions, and the running log score.
 
     Args:
         ranks: Ranks in (0, 1), uniform if the predictions are calibrated.
-        log_z: ``(n,)`` log predictive density of each row, in the order folded; 0 for refused ones.
+        log_z: ``(n,)`` log predictive density of each row, in the order folded; 0 for refused ones, NaN for rows that
+            do not count.
+        left_out: Whether predictions are made from all the other rows, rather than from those before.
 
     Returns:
         A Matplotlib ``Figure`` with two panels.
@@ -150,10 +152,11 @@ def draw_check(ranks: np.ndarray, log_z: np.ndarray) -> Any:
         left.axhline(expected, color=REFERENCE_COLOUR)
         left.set(xlabel="rank of a row among its predictions", ylabel="rows")
         left.set_title("Calibrated: level, mostly inside the grey band", loc="left")
+        log_z = log_z[~np.isnan(log_z)]
         seen = np.arange(1, len(log_z) + 1)
         right.plot(seen, np.cumsum(log_z) / seen, color=_RUN_COLOURS[0])
-        right.set(xlabel="rows seen", ylabel="mean log predictive density")
-        right.set_title("One-step-ahead score so far", loc="left")
+        right.set(xlabel="rows" if left_out else "rows seen", ylabel="mean log predictive density")
+        right.set_title("Leave-one-out score so far" if left_out else "One-step-ahead score so far", loc="left")
         return figure
 
 
@@ -440,7 +443,7 @@ class _Curve(NamedTuple):
 def _trajectory(comparison: Compared, name: str) -> _Curve | None:
     """The belief along a run, which is folded again if it was not kept; None where the run has no such thing."""
     source, program = comparison.fits[name].source, comparison.joint.program
-    if not hasattr(source, "again"):
+    if not hasattr(source, "again") or comparison.fits[name].is_ep:
         return None
     kept = source.trajectory
     if kept is None:

@@ -18,12 +18,16 @@ class Component(NamedTuple):
         members: Their positions among the latent sites.
         where: Their places in θ ``(d,)``.
         scalar: Whether its elements are independent scalars.
+        roots: Of several sites, those whose priors depend on no other, each as a component of its own.
+        dependents: The positions of the others.
     """
 
     names: tuple[str, ...]
     members: tuple[int, ...]
     where: np.ndarray
     scalar: bool
+    roots: tuple["Component", ...] = ()
+    dependents: tuple[int, ...] = ()
 
 
 class Block(NamedTuple):
@@ -52,13 +56,25 @@ class PriorError(ValueError):
     """A prior that has no Gaussian projection. The message names the site, the cause and the cure."""
 
 
+class Projection(NamedTuple):
+    """A prior as far as it is made of independent Gaussian blocks.
+
+    Attributes:
+        blocks: Of all sites but
+        coupled: the positions of sites whose priors depend on other sites and are not jointly Gaussian with them.
+    """
+
+    blocks: list[Block]
+    coupled: tuple[int, ...]
+
+
 def project_prior(
     components: Sequence[Component],
     log_prior: LogPrior,
     sampler: Callable[[jax.Array], jax.Array],
     dtype: jnp.dtype,
-) -> list[Block]:
-    """Projects each component of a prior.
+) -> Projection:
+    """Projects each component of a prior that can be.
 
     Args:
         components: Which sites hang together.
@@ -67,20 +83,33 @@ def project_prior(
         dtype: Of θ.
     """
     size = sum(len(c.where) for c in components)
-    blocks, sampled = [], []
-    scalar = [c for c in components if c.scalar]
+    blocks: list[Block] = []
+    coupled: list[int] = []
+    left = []
+    for c in components:
+        block = None if c.scalar else _exact(c, log_prior, size, dtype)
+        if block is not None:
+            blocks.append(block)
+        elif c.dependents:
+            left += c.roots
+            coupled += c.dependents
+        else:
+            left.append(c)
+    scalar = [c for c in left if c.scalar]
     if scalar:
         blocks += _scalars(scalar, log_prior, size, dtype)
-    for c in components:
+    sampled = []
+    for c in left:
         if not c.scalar:
-            block = _exact(c, log_prior, size, dtype)
+            # of several sites' component the joint has been looked at, but not this root of it
+            block = None if any(c is other for other in components) else _exact(c, log_prior, size, dtype)
             if block is None:
                 sampled.append(c)
             else:
                 blocks.append(block)
     if sampled:
         blocks += _sampled(sampled, sampler)
-    return blocks
+    return Projection(blocks, tuple(coupled))
 
 
 def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype) -> list[Block]:
@@ -214,26 +243,27 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
 
 
 def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:
-    draws = np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), _SAMPLES)), float)
+    draws = prior_draws(sampler, _SAMPLES)
     blocks = []
     for c in components:
         mine = draws[:, c.where]
         if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
             raise PriorError(
-                f"The prior of {', '.join(map(repr, c.names))} could not be matched by sampling ({len(c.where)} "
-                "coupled elements). Reparametrise it so that sites are independent a priori (non-centred), or pass "
-                "prior=."
+                f"The prior of {c.names[0]!r} could not be matched by sampling ({len(c.where)} coupled elements). "
+                "Reparametrise it so that its elements are independent a priori (non-centred), or pass prior=."
             )
         spread = np.sort((mine - mine.mean(0)) ** 2, 0)
         if (spread[-_SAMPLES // 1000 :].sum(0) > 0.5 * spread.sum(0)).any():
             raise PriorError(
-                f"The prior of {', '.join(map(repr, c.names))} has tails so heavy that a few draws make up its "
-                "variance: no Gaussian matches it. Draw standardised variables and scale them (non-centred), use "
-                "lighter tails, or pass prior=."
+                f"The prior of {c.names[0]!r} has tails so heavy that a few draws make up its variance: no Gaussian "
+                "matches it. Draw standardised variables and scale them (non-centred), use lighter tails, or pass "
+                "prior=."
             )
         covariance = np.atleast_2d(np.cov(mine.T))
-        how = f"moments by {_SAMPLES} draws"
-        if len(c.members) > 1:
-            how += f", jointly with {', '.join(c.names)}"
-        blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), how))
+        blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), f"moments by {_SAMPLES} draws"))
     return blocks
+
+
+def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
+    """Draws ``(count, N)`` of θ from its prior, the same in every call."""
+    return np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), count)), float)

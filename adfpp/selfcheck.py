@@ -1,17 +1,21 @@
-"""What an online posterior says of its own error, without a reference: weights, order of the rows, predictions."""
+"""What a posterior says of its own error, without a reference: weights, order of the rows or settling, predictions."""
 
+import copy
 import inspect
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from adfpp.arviz_lines import psislw
 from adfpp.dynamics import Static
-from adfpp.explain import advice, untouched_sites
+from adfpp.ep import EP, EPInfo, EPState, NotConverged
+from adfpp.fits import left_out_densities, not_settled
 from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status
 from adfpp.model import Joint, refuse_clashes
@@ -20,14 +24,16 @@ from adfpp.stream import RowsMarked, announced
 
 TRUST = "trust it"
 RUN_EP = "run EP"
+RUN_NUTS = "run NUTS"
 DO_NOT_USE = "do not use it as it is"
 
 # in posterior sds: where the order of the rows begins to show, and where it decides the result
 _SHOWS, _DECIDES = 0.3, 1.0
-_UNCALIBRATED = 1e-3  # p-value of one-step-ahead predictions
+_UNCALIBRATED = 1e-3  # p-value of predictions
 _REFUSED = 0.05  # share of rows
 _FEW_LOST = 0.9  # share of effective draws above which heavy tails of the weights concern the far tails alone
 _DRAWS = 200  # replications of a row behind its rank
+_RANKED = 0.9  # share of rows whose weights must be good for leave-one-out ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +41,25 @@ class Check:
     """What the self-check found; prints as a page of plain words.
 
     Attributes:
-        verdict: "trust it", "run EP" or "do not use it as it is".
+        verdict: "trust it", "run EP" (of ADF) or "run NUTS" (of EP), or "do not use it as it is".
         reasons: Why, in words, with what to do.
         k_hat: Pareto k̂ of the posterior as a proposal for the true one; NaN with dynamics.
         ess: Effective number of draws of ``reweighted``; NaN with dynamics.
         error: How far importance weights move a mean at most, in the smaller of the sds before and after: the error of
             the means, if ``k_hat`` is good; NaN with dynamics.
         sd_ratio: Smallest and largest ratio of an sd to what the weights make of it.
-        order_shift: Largest distance of a mean from where the rows lead in random order, in posterior sds.
-        order_spread: Largest sd of a mean over random orders, in posterior sds.
+        order_shift: Largest distance of a mean from where the rows lead in random order, in posterior sds; NaN for EP,
+            which has no order.
+        order_spread: Largest sd of a mean over random orders, in posterior sds; NaN for EP.
         orders: Random orders folded.
-        pit: Where each looked-at row fell among its one-step-ahead predictions: uniform on (0, 1) if they are
-            calibrated.
+        pit: Where each looked-at row fell among its predictions, one step ahead or, of EP, from all the other rows:
+            uniform on (0, 1) if they are calibrated.
         pit_p: P-value of a Kolmogorov-Smirnov test of that.
-        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order folded.
+        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order folded; of EP given all
+            the others, in the order of the data, NaN for rows of which it is not known.
         statuses: Rows by status name.
         reweighted: The posterior corrected by importance weights; None with dynamics.
+        settling: How EP settled, in words; None for ADF.
     """
 
     verdict: str
@@ -67,10 +76,17 @@ class Check:
     log_z: np.ndarray
     statuses: dict[str, int]
     reweighted: Reweighted | None = field(repr=False)
+    settling: str | None = None
 
     @property
     def score(self) -> float:
-        """Mean log predictive density of a row before it was absorbed, over the rows absorbed."""
+        """Mean log predictive density of a row, over the rows absorbed: before it was, or, of EP, given all the others.
+
+        NaN where it is known of no row.
+        """
+        if self.settling is not None:
+            known = self.log_z[~np.isnan(self.log_z)]
+            return float(known.mean()) if len(known) else math.nan
         refused = sum(count for name, count in self.statuses.items() if Status[name].refused)
         return float(self.log_z.sum() / max(1, len(self.log_z) - refused))
 
@@ -81,24 +97,31 @@ class Check:
             ("importance weights", _figure(self.k_hat, "k-hat {:.2f}", f" (good below {GOOD_K})")),
             ("", _figure(self.error, "which move the means by up to {:.2f} sd", "")),
             ("", _figure(self.sd_ratio[0], "sds are {:.2f}", f" to {self.sd_ratio[1]:.2f} of what they make of them")),
-            ("order of the rows", _figure(self.order_shift, "means {:.2f} sd from", f" {self.orders} random orders'")),
-            ("", _figure(self.order_spread, "which are {:.2f} sd apart", "")),
+        ]
+        if self.settling is None:
+            shift = _figure(self.order_shift, "means {:.2f} sd from", f" {self.orders} random orders'")
+            figures += [
+                ("order of the rows", shift),
+                ("", _figure(self.order_spread, "which are {:.2f} sd apart", "")),
+            ]
+        else:
+            figures += [("sweeps", self.settling)]
+        one_out = "leave-one-out " if self.settling is not None else ""
+        figures += [
             ("predictions", _figure(self.pit_p, "calibrated with p = {:.2g}", f" ({len(self.pit)} ranks)")),
-            ("", f"mean log predictive density {self.score:.4g}"),
+            ("", _figure(self.score, f"mean {one_out}log predictive density {{:.4g}}", "")),
             ("rows", counts),
         ]
-        # until there is an EP to run
-        stand_in = " (which is not built yet: run NUTS)" if self.verdict == RUN_EP else ""
-        lines = [f"{self.verdict}{stand_in}", *(f"  - {reason}" for reason in self.reasons), ""]
+        lines = [self.verdict, *(f"  - {reason}" for reason in self.reasons), ""]
         return "\n".join([*lines, *(f"  {name:<19}{words}" for name, words in figures)])
 
     __repr__ = __str__
 
     def plot(self) -> Any:
-        """Histogram of the one-step-ahead ranks and the running log score, as a Matplotlib figure."""
+        """Histogram of the rows' ranks among their predictions and the running log score, as a Matplotlib figure."""
         from adfpp.plots import draw_check
 
-        return draw_check(self.pit, self.log_z)
+        return draw_check(self.pit, self.log_z, self.settling is not None)
 
 
 def _figure(value: float, words: str, rest: str) -> str:
@@ -117,11 +140,12 @@ def check(
     progress_bar: bool = True,
     **kwargs: Any,
 ) -> Check:
-    """Checks an online posterior against its own model and data, without NUTS.
+    """Checks a posterior of ADF or EP against its own model and data, without NUTS.
 
     Three questions: does importance weighting find the posterior close to the true one; does it depend on the order in
     which the rows came; were the rows where the one-step-ahead predictions expected them. With dynamics, where the
-    order is part of the model, only the third is asked.
+    order is part of the model, only the third is asked. Of EP, which has no order, the second is whether its sites have
+    settled, and the third is about predictions from all the other rows.
 
     Example:
         ::
@@ -132,13 +156,14 @@ def check(
             found.reweighted.mean()
 
     Args:
-        learner: The ``ADF`` (or ``EP``) that learned.
+        learner: The ``ADF`` or ``EP`` that learned.
         state: The state or result that it reached after all these rows. Rows that it refused are left out here too.
+            From a state of ``EP`` one more sweep is made, to see what became of the rows.
         *args: The model's arguments: all rows, in the order in which they were folded, unless ``state`` is a result
             made with ``shuffle=True``, whose order is known.
         rng_key: Key; a fixed one by default.
         prior: As given to ``init`` or ``run``; known if ``state`` is a result.
-        orders: Random orders to fold the rows in.
+        orders: Random orders to fold the rows in, of ``ADF``.
         predictions: Rows to predict, at most, evenly spread.
         num_samples: Draws for the importance weights.
         progress_bar: Whether to show one.
@@ -147,10 +172,12 @@ def check(
     refuse_clashes(learner.model, check, args)
     key = jax.random.key(0) if rng_key is None else rng_key
     weight_key, order_key, predict_key = jax.random.split(key, 3)
+    if not isinstance(learner, EP) and isinstance(getattr(state, "info", state), EPInfo | EPState):
+        raise TypeError("The result is one of EP, and the learner is not: pass the EP that made it.")
     post = learner.get_posterior(state)
     run = _run_of(state)
     prior = prior if run is None or prior is not None else run.start
-    static = isinstance(learner.dynamics, Static)
+    static = isinstance(getattr(learner, "dynamics", Static()), Static)
     takes = inspect.signature(learner.model).parameters
     model_kwargs = {name: value for name, value in kwargs.items() if name != "dt" or "dt" in takes}
     joint = Joint(post.program, args, model_kwargs)
@@ -158,6 +185,11 @@ def check(
         raise ValueError(
             f"The run folded {run.rows} rows, and these are {joint.length}: pass all the rows that were folded."
         )
+    if isinstance(learner, EP):
+        with announced(2, "part", progress_bar) as begun:
+            return _check_ep(
+                learner, state, joint, weight_key, predict_key, prior, predictions, num_samples, begun, args, kwargs
+            )
     order = np.arange(joint.length) if run is None or run.order is None else run.order
     with announced(3 if static else 1, "part", progress_bar) as begun:
         begun("one-step-ahead predictions")
@@ -176,13 +208,11 @@ def check(
             begun("random orders")
             shift, spread = _order_sensitivity(learner, post, order_key, orders, prior, args, kwargs)
     pit_p = _uniform(pit) if len(pit) >= 10 else math.nan
-    counts = np.bincount(status, minlength=len(Status))
-    statuses = {s.name: int(counts[s]) for s in Status if counts[s]}
+    statuses = _counted(status)
     k_hat = math.nan if weighted is None else weighted.k_hat
     refused = float((status >= Status.NOT_FINITE).mean())
     ess = math.nan if weighted is None else weighted.ess
     error, sds = moved[0], (moved[1], moved[2])
-    untouched = untouched_sites(post.program)
     verdict, reasons = _judge(
         k_hat,
         ess,
@@ -194,9 +224,98 @@ def check(
         pit_p,
         refused,
         static,
-        [*advice(untouched)] * bool(untouched),
     )
     return Check(verdict, reasons, k_hat, ess, error, sds, shift, spread, orders, pit, pit_p, log_z, statuses, weighted)
+
+
+def _check_ep(
+    learner: EP,
+    state: Any,
+    joint: Joint,
+    weight_key: jax.Array,
+    predict_key: jax.Array,
+    prior: Any,
+    most: int,
+    num_samples: int,
+    begun: Callable[[str], None],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Check:
+    info = getattr(state, "info", None)
+    if isinstance(state, EPState):
+        info = _looked_at_again(learner, state, prior, args, kwargs)
+    if not isinstance(info, EPInfo):
+        raise TypeError(f"check of an EP takes what ep.run gave; it got a {type(state).__name__} of another learner.")
+    status = np.asarray(info.status)
+    if len(status) != joint.length:
+        raise ValueError(
+            f"The run had {len(status)} rows, and these are {joint.length}: pass all the rows that it had."
+        )
+    begun("importance weights")
+    post, absorbed = learner.get_posterior(state), status < Status.NOT_FINITE
+    weighted = post.reweighted(weight_key, *args, num_samples=num_samples, prior=prior, absorbed=absorbed, **kwargs)
+    error, low, high = weighted.moved(post.belief.mean, post.family.spread(post.belief, post.program.size))
+    begun("leave-one-out predictions")
+    pit = _left_out_ranks(joint, weighted, predict_key, np.flatnonzero(absorbed), most)
+    pit_p = _uniform(pit) if len(pit) >= 10 else math.nan
+    log_z = left_out_densities(learner, info)
+    log_z = np.full(len(status), math.nan) if log_z is None else log_z
+    k_hat, ess = weighted.k_hat, weighted.ess
+    refused, nan = float((~absorbed).mean()), math.nan
+    sds = (low, high)
+    verdict, reasons = _judge(k_hat, ess, num_samples, error, sds, nan, nan, pit_p, refused, True, info)
+    settling = f"settled after {info.sweeps}" if info.converged else not_settled(info)
+    counts = _counted(status)
+    return Check(verdict, reasons, k_hat, ess, error, sds, nan, nan, 0, pit, pit_p, log_z, counts, weighted, settling)
+
+
+def _looked_at_again(
+    learner: EP, state: EPState, prior: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> EPInfo:
+    """What one more sweep says of the rows of a state, which does not say it itself."""
+    if learner.schedule in ("stochastic", "window"):
+        raise ValueError(
+            f"A state of schedule={learner.schedule!r} does not say what became of its rows: pass the result of run."
+        )
+    once = copy.copy(learner)
+    once.max_sweeps = 1
+    with warnings.catch_warnings():
+        for told in (RowsMarked, NotConverged):  # that is in the check's own words
+            warnings.simplefilter("ignore", told)
+        return once.run(state.rng_key, *args, state=state, prior=prior, progress_bar=False, **kwargs).info
+
+
+def _left_out_ranks(
+    joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: np.ndarray, most: int
+) -> np.ndarray:
+    """Ranks of some rows among what the rest of the data predicts of them, by importance weights of draws.
+
+    None where the weights are not good enough for most rows.
+    """
+    rows = absorbed[:: max(1, -(-len(absorbed) // max(most, 1)))] if most > 0 else absorbed[:0]
+    if not len(rows):
+        return np.zeros(0)
+    logs = joint.log_likelihood(weighted.theta, rows)
+    log_lik = np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0).T  # (rows, S)
+    with np.errstate(invalid="ignore"):  # a draw that a row makes impossible has no weight either
+        ratios = np.where(np.isfinite(log_lik), weighted.log_weights - log_lik, -np.inf)
+    log_weights, k = psislw(ratios)
+    if np.mean(k <= GOOD_K) < _RANKED:
+        return np.zeros(0)
+    ranks = []
+    for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
+        keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
+        chosen = np.asarray(jax.random.categorical(keys[0], log_weight, shape=(_DRAWS,)))
+        replicas = joint.replicate(keys[1], jnp.asarray(weighted.theta[chosen]), int(row))
+        uniform = np.asarray(jax.random.uniform(keys[2], (len(replicas),)))
+        ranks += [_rank(*pair, u, step) for pair, u in zip(replicas.values(), uniform, strict=True)]
+    return np.array(ranks)
+
+
+def _counted(status: np.ndarray) -> dict[str, int]:
+    """Rows by status name."""
+    counts = np.bincount(status, minlength=len(Status))
+    return {s.name: int(counts[s]) for s in Status if counts[s]}
 
 
 def _run_of(state: Any) -> Any:
@@ -318,11 +437,14 @@ def _judge(
     pit_p: float,
     refused: float,
     static: bool,
-    unlearned: Sequence[str],
+    visited: EPInfo | None = None,
 ) -> tuple[str, tuple[str, ...]]:
-    """The verdict and its reasons."""
-    stop, mend, note = [], [" ".join(unlearned)] * bool(unlearned), []
+    """The verdict and its reasons; ``visited`` is what became of a run of EP."""
+    stop, mend, note = [], [], []
     effective = ess / draws
+    cure = "run EP, or NUTS" if visited is None else "run NUTS"
+    if visited is not None:
+        stop, mend = _unsettled(visited, k_hat <= GOOD_K and error <= _SHOWS)
     if refused > _REFUSED:
         stop.append(f"{refused:.0%} of the rows were refused: see info.status, and mend the data or the likelihood")
     elif refused > 0.0:
@@ -333,14 +455,13 @@ def _judge(
             "the result. Shuffle them (run(..., shuffle=True)) or run EP"
         )
     elif max(shift, spread) > _SHOWS:
-        mend.append(f"means move by up to {max(shift, spread):.2f} sd with the order of the rows: run EP, or NUTS")
+        mend.append(f"means move by up to {max(shift, spread):.2f} sd with the order of the rows: {cure}")
     if error > _SHOWS and not stop:
         good = ", which are good," if k_hat <= GOOD_K else ""
-        mend.append(f"importance weights{good} move a mean by {error:.2f} sd: use .reweighted, or run EP or NUTS")
+        mend.append(f"importance weights{good} move a mean by {error:.2f} sd: use .reweighted, or {cure}")
     if not stop and max(1.0 / sds[0], sds[1]) - 1.0 > _SHOWS + 3.0 / math.sqrt(2.0 * ess):
         mend.append(
-            f"sds are {sds[0]:.2f} to {sds[1]:.2f} of what importance weights make of them: use .reweighted, or run "
-            "EP or NUTS"
+            f"sds are {sds[0]:.2f} to {sds[1]:.2f} of what importance weights make of them: use .reweighted, or {cure}"
         )
     if not stop and k_hat > GOOD_K and effective > _FEW_LOST:
         note.append(
@@ -350,16 +471,49 @@ def _judge(
     elif not stop and k_hat > GOOD_K:
         mend.append(
             f"importance weights are heavy-tailed (k-hat {k_hat:.2f}): the posterior misses some of the true one's "
-            "mass. Run EP, or NUTS, before intervals or tails are reported"
+            f"mass. {cure[0].upper()}{cure[1:]}, before intervals or tails are reported"
         )
     if pit_p < _UNCALIBRATED:
-        words = f"rows did not fall where the one-step-ahead predictions expected them (p = {pit_p:.1g}): "
-        words += "the model does not fit the data" + (" or their order" if static else ", or drifts otherwise")
+        expected = "one-step-ahead predictions" if visited is None else "predictions from all the others"
+        words = (
+            f"rows did not fall where the {expected} expected them (p = {pit_p:.1g}): the model does not fit the data"
+        )
+        if visited is None:
+            words += " or their order" if static else ", or drifts otherwise"
         note.append(words)
     if stop:
         return DO_NOT_USE, (*stop, *mend, *note)
     if mend:
-        return RUN_EP, (*mend, *note)
+        return RUN_EP if visited is None else RUN_NUTS, (*mend, *note)
     if note:
         return TRUST, (*note, "nothing else was found against it as the posterior of this model")
     return TRUST, ("nothing was found against it",)
+
+
+def _unsettled(info: EPInfo, near: bool) -> tuple[list[str], list[str]]:
+    """What is to be said of sites that have not settled: reasons not to use the posterior, and reasons to mend it.
+
+    Args:
+        info: Of the run.
+        near: Whether good importance weights say that the posterior is near the true one all the same.
+    """
+    if info.converged:
+        return [], []
+    mend = []
+    held = np.flatnonzero(np.asarray(info.status) == Status.HELD)
+    if len(held):
+        told = ", ".join(map(str, held[:5])) + (", …" if len(held) > 5 else "")
+        mend.append(f"{len(held)} rows ({told}) are held back: they could not be visited again. Run NUTS")
+    stuck = [key for key, status in info.priors.items() if status == Status.HELD]
+    if stuck:
+        mend.append(
+            f"factors of the prior ({', '.join(stuck)}) are held back: they could not be visited again. Run NUTS"
+        )
+    last = float(info.step[-1]) if len(info.step) else math.inf
+    words = (
+        f"EP has {not_settled(info)}. Give it more max_sweeps, a smaller damping, schedule='sequential' or power=.5; "
+        "or run NUTS"
+    )
+    if not (last <= _SHOWS or near):
+        return [words], mend
+    return [], mend or [words]

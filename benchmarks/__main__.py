@@ -1,7 +1,8 @@
 """All benchmarks, one after the other: ``python -m benchmarks``."""
 
-from benchmarks import accuracy, speed
+from benchmarks import accuracy, ep, speed
 
 if __name__ == "__main__":
     speed.main()
     accuracy.main()
+    ep.main()

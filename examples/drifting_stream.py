@@ -5,6 +5,7 @@
 Clicks on a page: the appeal of a picture falls and rises slowly, that of a price tag switches when a sale begins. The
 same logistic model is folded row by row with coefficients that stay put, that take a random walk, and that forget old
 rows. Each row is predicted before it is absorbed, so the sum of the log scores says which assumption suits the stream.
+Afterwards the random walk is smoothed: what the whole stream says of every moment of it.
 Prints the scores and draws the true paths with each learner's mean ± sd.
 """
 
@@ -19,12 +20,14 @@ import numpyro
 import numpyro.distributions as dist
 
 import adfpp
+from adfpp.smoothing import Smoothed, smooth
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 COEFFICIENTS = ("picture", "price tag", "baseline")
 ROWS, CHUNK, SWITCH = 6000, 50, 3500
+WALK = "random walk"
 
 
 def model(x: Any, click: Any = None) -> None:
@@ -65,7 +68,7 @@ def follow(adf: adfpp.ADF, x: np.ndarray, click: np.ndarray) -> Followed:
     return Followed(np.array(means), np.array(sds), np.concatenate(scores))
 
 
-def picture(path: Path, followed: dict[str, Followed], truth: np.ndarray) -> None:
+def picture(path: Path, followed: dict[str, Followed], smoothed: Smoothed, truth: np.ndarray) -> None:
     """A row of panels a coefficient, a column a learner; below, the score gained on the static learner."""
     figure = plt.figure(figsize=(12, 8), constrained_layout=True)
     parts: Any = figure.subfigures(2, 1, height_ratios=(2, 1))
@@ -79,10 +82,12 @@ def picture(path: Path, followed: dict[str, Followed], truth: np.ndarray) -> Non
             axis.plot(seen, run.mean[:, i], color=f"C{j}", label="mean ± sd of the rows so far")
             low, high = run.mean[:, i] - run.sd[:, i], run.mean[:, i] + run.sd[:, i]
             axis.fill_between(seen, low, high, color=f"C{j}", alpha=0.3, lw=0)
+            if name.startswith(WALK):
+                axis.plot(smoothed.mean[:, i], color="C3", label="mean of all rows, smoothed")
             if j == 0:
                 axis.set_ylabel(f"coefficient of\nthe {COEFFICIENTS[i]} (logits)")
         grid[0, j].set_title(name, fontsize=10)
-        grid[1, j].legend(fontsize=8, loc="lower right")
+        grid[1, j].legend(fontsize=8, loc="upper left")
         grid[1, j].set_xlabel("rows seen")
     axis = lower.subplots()
     still = followed["static"].score
@@ -111,7 +116,7 @@ def main() -> None:
 
     learners = {
         "static": adfpp.ADF(model),
-        "random walk, variance 0.0003 a row": adfpp.ADF(model, dynamics=adfpp.RandomWalk(0.0003)),
+        f"{WALK}, variance 0.0003 a row": adfpp.ADF(model, dynamics=adfpp.RandomWalk(0.0003)),
         "discount, forgetting 0.995 a row": adfpp.ADF(model, dynamics=adfpp.Discount(0.995)),
     }
     followed = {name: follow(adf, x, click) for name, adf in learners.items()}
@@ -121,8 +126,13 @@ def main() -> None:
         error = np.sqrt(np.mean((run.mean - truth[CHUNK - 1 :: CHUNK]) ** 2))
         print(f"{name:36s} {run.score.mean():9.4f} {run.score[SWITCH : SWITCH + 500].mean():17.4f} {error:26.2f}")
 
+    walk = next(adf for name, adf in learners.items() if name.startswith(WALK))
+    smoothed = smooth(walk, x, click=click, sweeps=20, progress_bar=False)
+    error = np.sqrt(np.mean((smoothed.mean - truth) ** 2))
+    print(f"{WALK + ', smoothed by all rows':36s} {'':9s} {'':17s} {error:26.2f}")
+
     path = options.out / "drifting_stream.png"
-    picture(path, followed, truth)
+    picture(path, followed, smoothed, truth)
     print(f"\npicture: {path}")
 
 

@@ -28,6 +28,15 @@ NAMES = (
     "hierarchy",
 )
 
+# The prior of one of their sites depends on another site, all but in the non-centred form.
+HIERARCHIES = (
+    "eight_schools",
+    "eight_schools_noncentred",
+    "varying_intercepts",
+    "item_response",
+    "random_walk",
+)
+
 Array = jax.Array | np.ndarray
 
 

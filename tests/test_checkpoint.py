@@ -127,7 +127,7 @@ def test_file_is_a_plain_archive(tmp_path: Path):
     with np.load(tmp_path / "c", allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     header = json.loads(arrays.pop("header").tobytes())
-    assert header["format_version"] == 1 and header["adfpp"] == adfpp.__version__
+    assert header["format_version"] == 2 and header["adfpp"] == adfpp.__version__
     names = [entry["name"] for entry in header["state"]]
     assert np.array_equal(arrays[f"state{names.index('.belief.mean')}"], state.belief.mean)
     assert all(a.dtype != object for a in arrays.values())
@@ -249,12 +249,99 @@ def test_newer_format_is_told(tmp_path: Path):
     saved_line(tmp_path / "c")
     with np.load(tmp_path / "c") as archive:
         arrays = {name: archive[name] for name in archive.files}
-    header = json.loads(arrays["header"].tobytes()) | {"format_version": 2, "adfpp": "9.1"}
+    header = json.loads(arrays["header"].tobytes()) | {"format_version": 3, "adfpp": "9.1"}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with (tmp_path / "c").open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
-    with pytest.raises(CheckpointError, match="adfpp 9.1 in format 2.*Install a newer adfpp"):
+    with pytest.raises(CheckpointError, match="adfpp 9.1 in format 3.*Install a newer adfpp"):
         checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+
+
+def centred(group: Any, n_groups: int, y: Any = None) -> None:
+    """A prior that depends on another site: its factors have sites of their own."""
+    tau: Any = numpyro.sample("tau", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", n_groups):
+        u: Any = numpyro.sample("u", dist.Normal(0, tau))
+    with numpyro.plate("rows", group.shape[0]):
+        numpyro.sample("y", dist.Normal(u[group], 1.0), obs=y)
+
+
+def grouped(start: int = 0, stop: int = ROWS) -> dict[str, Any]:
+    return {k: v for k, v in data(start, stop).items() if k != "x"}
+
+
+def rewritten(path: Path, **changes: Any) -> None:
+    """The same file with something else in its header, and nothing that the first format did not have."""
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    header = json.loads(arrays["header"].tobytes()) | changes
+    header["fingerprint"].pop("learner")
+    kept = [i for i, entry in enumerate(header["state"]) if ".priors" not in entry["name"]]
+    header["state"] = [header["state"][i] for i in kept]
+    states = {f"state{j}": arrays[f"state{i}"] for j, i in enumerate(kept)}
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **states)
+
+
+def test_the_first_format_is_read_where_it_can_be(tmp_path: Path):
+    """It had no sites of coupled priors: a model without any goes on, one with them is told why it cannot."""
+    state = saved_line(tmp_path / "c")
+    rewritten(tmp_path / "c", format_version=1, adfpp="0.1")
+    assert bits(checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points()).state) == bits(state)
+    with pytest.raises(CheckpointError, match="learner: type is ADF in the checkpoint and EP here"):
+        checkpoint.load(tmp_path / "c", adfpp.EP(line), **points())
+    adf = adfpp.ADF(centred)
+    checkpoint.save(tmp_path / "d", adf, adf.init(jax.random.key(0), **grouped()))
+    rewritten(tmp_path / "d", format_version=1, adfpp="0.1")
+    with pytest.raises(CheckpointError, match="by adfpp 0.1 in format 1, which kept no sites of priors.*Fold the rows"):
+        checkpoint.load(tmp_path / "d", adfpp.ADF(centred), **grouped())
+
+
+def test_sites_of_coupled_priors_come_back(tmp_path: Path):
+    """A stream whose group scale learns goes on to the same bits."""
+    adf = adfpp.ADF(centred)
+    middle, _ = adf.update(adf.init(jax.random.key(3), **grouped()), **grouped(0, 8))
+    assert middle.priors
+    checkpoint.save(tmp_path / "c", adf, middle)
+    restored = checkpoint.load(tmp_path / "c", adfpp.ADF(centred), **grouped()).state
+    assert bits(restored) == bits(middle) and set(restored.priors) == set(middle.priors)
+    assert bits(adf.update(restored, **grouped(8, 16))) == bits(adf.update(middle, **grouped(8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("family", "made_of"),
+    [("full", "rows"), ("diagonal", "rows"), pytest.param("full", "groups", marks=pytest.mark.slow)],
+)
+def test_ep_comes_back_and_has_settled(family: str, made_of: str, tmp_path: Path):
+    """Belief, every row's site, the prior's and the base, bit for bit; and there is nothing more to be done."""
+    of, given = (centred, grouped()) if made_of == "groups" else (model, data())
+    ep = adfpp.EP(of, family=family, max_sweeps=50)
+    result = ep.run(jax.random.key(0), **given, progress_bar=False)
+    assert result.info.converged and bool(result.state.priors) == (made_of == "groups")
+    checkpoint.save(tmp_path / "c", ep, result, note="here")
+    other = adfpp.EP(of, family=family, max_sweeps=20, tol=2e-3)  # how it gets there may change
+    found = checkpoint.load(tmp_path / "c", other, **given)
+    assert type(found.state) is adfpp.EPState and found.progress == {"note": "here"}
+    assert bits(found.state) == bits(result.state)
+    assert all(isinstance(a, np.ndarray) for a in found.state.sites)
+    again = other.run(jax.random.key(1), **given, state=found.state, progress_bar=False)
+    assert again.info.converged and again.info.sweeps == 1
+    assert again.log_evidence == pytest.approx(result.log_evidence, abs=1e-2)
+
+
+def test_ep_is_told_from_other_learners_and_rows(tmp_path: Path):
+    ep = adfpp.EP(line)
+    checkpoint.save(tmp_path / "c", ep, ep.init(jax.random.key(0), **points()))
+    with pytest.raises(CheckpointError, match="learner: type is EP in the checkpoint and ADF here"):
+        checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+    with pytest.raises(CheckpointError, match="learner: power is 1.0 in the checkpoint and 0.5 here"):
+        checkpoint.load(tmp_path / "c", adfpp.EP(line, power=0.5), **points())
+    with pytest.raises(
+        CheckpointError, match="learner: sites is of each row in the checkpoint and tied across rows here"
+    ):
+        checkpoint.load(tmp_path / "c", adfpp.EP(line, schedule="stochastic"), **points())
+    with pytest.raises(CheckpointError, match="sites of 8 rows, and 5 are given here: pass all the rows"):
+        checkpoint.load(tmp_path / "c", adfpp.EP(line), **points(5))
 
 
 def tight_prior(x: Any, y: Any = None) -> None:

@@ -17,6 +17,7 @@ from scipy import stats
 
 import adfpp
 from adfpp.compare import Comparison, compare, judgement
+from adfpp.ep import NotConverged
 from adfpp.fits import clock, fit_draws, fit_svi
 from adfpp.model import guide_draws, read
 from adfpp.stream import RowsMarked
@@ -26,7 +27,7 @@ N_ROWS = 40
 
 
 def linear(x: Any, y: Any = None) -> None:
-    """Gaussian rows: the posterior is a Gaussian, and ADF is exact. The sites' names are not in order."""
+    """Gaussian rows: the posterior is a Gaussian, and ADF and EP are exact. The sites' names are not in order."""
     w = numpyro.sample("w", dist.Normal(0, 2).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(1, 3))
     with numpyro.plate("rows", x.shape[0]):
@@ -69,6 +70,7 @@ def comparison(data: tuple[np.ndarray, np.ndarray]) -> Comparison:
     adam = numpyro.optim.Adam(0.02)
     runs = {
         "adf": adfpp.ADF(linear),
+        "ep": adfpp.EP(linear),
         "laplace": SVI(linear, AutoLaplaceApproximation(linear), adam, Trace_ELBO()),
         "mean-field": SVI(linear, AutoNormal(linear), adam, Trace_ELBO()),
     }
@@ -84,8 +86,9 @@ def comparison(data: tuple[np.ndarray, np.ndarray]) -> Comparison:
     )
 
 
-def test_an_exact_run_is_within_the_references_error(comparison: Comparison) -> None:
-    row = comparison.overview.loc["adf"]
+@pytest.mark.parametrize("name", ["adf", "ep"])
+def test_an_exact_run_is_within_the_references_error(comparison: Comparison, name: str) -> None:
+    row = comparison.overview.loc[name]
     assert row["error_max"] < 4 * row["error_max_mcse"]
     assert (
         abs(row["sd_ratio_min"] - 1) < 5 * row["sd_ratio_mcse"]
@@ -96,6 +99,40 @@ def test_an_exact_run_is_within_the_references_error(comparison: Comparison) -> 
     assert row["k_hat"] < 0.5
     assert np.isnan(row["speed_up"])  # draws that were given took no time that is known
     assert row["run_seconds"] > 0 and row["compile_seconds"] > 0
+
+
+def test_ep_is_the_exact_posterior(comparison: Comparison, data: Any) -> None:
+    """Of a linear-Gaussian model, to rounding; how it was made is told."""
+    mean, covariance = exact(*data)
+    fit = comparison.fits["ep"]
+    found_mean, found = fit.unconstrained
+    np.testing.assert_allclose(found, covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found_mean, mean, rtol=1e-9)
+    assert fit.method == "EP, full Gaussian, 1 sweep" and fit.notes == () and fit.is_ep
+    assert not comparison.fits["adf"].is_ep and list(comparison.learners) == ["adf", "ep"]
+
+
+def test_ep_that_has_not_settled_is_told(data: Any) -> None:
+    """Once, by a warning and in the verdict; a rough EP does not ask for EP."""
+    x, _ = data
+    y = (x[:, 0] > 0).astype(int)  # separable, which one sweep is not enough for
+
+    def logistic(x: Any, y: Any = None) -> None:
+        w = numpyro.sample("w", dist.Normal(0, 2).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+    hasty = adfpp.EP(logistic)
+    truth = hasty.run(jax.random.key(0), x, y=y, progress_bar=False).posterior
+    hasty.max_sweeps = 1  # with what has been compiled
+    draws = truth.sample(jax.random.key(1), (4, 500))
+    away = {"w": np.asarray(draws["w"]) + 0.8 * np.asarray(truth.sd()["w"])}
+    with pytest.warns(NotConverged) as told:
+        found = compare(jax.random.key(0), {"ep": hasty}, x, y=y, reference=away, progress_bar=False)
+    assert len([w for w in told if w.category is NotConverged]) == 1
+    verdict = found.overview.loc["ep", "verdict"]
+    assert "not settled after 1 sweep:" in verdict and "run NUTS" in verdict and "run EP" not in verdict
+    assert found.overview.loc["ep", "method"] == "EP, full Gaussian, 1 sweep"
 
 
 def test_a_laplace_guide_is_read_in_the_right_order(comparison: Comparison, data: Any) -> None:
@@ -363,7 +400,8 @@ def test_evidence_and_predictive_density(comparison: Comparison, data: Any) -> N
     normal: Any = stats.multivariate_normal
     evidence = normal.logpdf(y, design @ prior_mean, total)
     table = comparison.overview
-    assert table.loc["adf", "log_evidence"] == pytest.approx(evidence, abs=1e-8)
+    for name in ("adf", "ep"):
+        assert table.loc[name, "log_evidence"] == pytest.approx(evidence, abs=1e-8)
     assert table.loc["laplace", "log_evidence"] == pytest.approx(evidence, abs=0.1)
     loo = 0.0
     for i in range(len(y)):
@@ -371,7 +409,8 @@ def test_evidence_and_predictive_density(comparison: Comparison, data: Any) -> N
         mean, covariance = exact(x[keep], y[keep])
         sd = np.sqrt(0.49 + design[i] @ covariance @ design[i])
         loo += stats.norm.logpdf(y[i], design[i] @ mean, sd)
-    for name in ("adf", "laplace", "reference"):
+    assert comparison.fits["ep"].source.info.log_z.sum() == pytest.approx(loo, abs=1e-8)
+    for name in ("adf", "ep", "laplace", "reference"):
         assert table.loc[name, "elpd"] == pytest.approx(loo, abs=0.15)
         assert table.loc[name, "elpd_good"] > 0.95
 

@@ -21,7 +21,7 @@ from scipy.stats import multivariate_normal, norm
 import adfpp
 from adfpp import arviz_lines
 from adfpp.export import ExportWarning, fit_to_arviz, loo, to_arviz
-from adfpp.fits import Fit
+from adfpp.fits import Fit, left_out_densities
 
 pytestmark = [
     # pandas 3 on what ArviZ 0.23 (Python 3.11) does in compare
@@ -525,6 +525,62 @@ def test_drifting_parameters_have_no_log_p(conjugate: Any) -> None:
     assert "trajectory" in arviz_lines.groups(data)
     with pytest.raises(ValueError, match="dynamics.*one-step-ahead"):
         loo(data)
+
+
+# ------------------------------------------------------------------------------------------------ EP
+
+
+def test_ep_exports_its_cavities(conjugate: Any, tmp_path: Path) -> None:
+    """Exact here: evidence, densities, leave-one-out of both kinds; and a file takes all of it."""
+    _, _, x, y, streamed = conjugate
+    ep = adfpp.EP(regression)
+    result = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
+    data = to_arviz(result, x, y=y, num_samples=4000)
+    assert set(arviz_lines.groups(data)) == GROUPS - {"trajectory"} | {"cavities"}
+    attrs = arviz_lines.group(data, "posterior").attrs
+    evidence = gaussian(np.zeros(len(y)), x @ x.T + NOISE**2 * np.eye(len(y))).logpdf(y)
+    assert attrs["log_evidence"] == pytest.approx(evidence, abs=1e-8)
+    assert (attrs["family"], attrs["sweeps"], attrs["converged"]) == ("full", result.info.sweeps, 1)
+    cavities = arviz_lines.group(data, "cavities")
+    assert cavities["log_z"].dims == ("rows",)
+    np.testing.assert_allclose(cavities["log_z"], exact_loo(x, y), atol=1e-8)
+    np.testing.assert_array_equal(cavities["status"], np.zeros(len(y)))
+    np.testing.assert_allclose(flat(data, "sample_stats", "log_p") - flat(data, "sample_stats", "log_q"), evidence)
+    np.testing.assert_allclose(pointwise(loo(data)), pointwise(loo(streamed)), atol=0.1)
+    path = tmp_path / "ep.nc"
+    data.to_netcdf(str(path))
+    back = arviz_lines.from_netcdf(path)
+    assert arviz_lines.group(back, "cavities").equals(cavities)
+    assert arviz_lines.group(back, "posterior").attrs["converged"] == 1
+    (back.close if hasattr(back, "close") else lambda: None)()
+
+
+def test_what_is_not_leave_one_out_is_not_called_so(conjugate: Any) -> None:
+    """With a power below 1 a cavity still holds part of its row; a row that was held back has no cavity at all."""
+    _, _, x, y, _ = conjugate
+    result = adfpp.EP(regression, power=0.5).run(jax.random.key(0), x, y=y, progress_bar=False)
+    lean = to_arviz(result, x, y=y, predictive=False)
+    assert "cavities" not in arviz_lines.groups(lean) and arviz_lines.group(lean, "posterior").attrs["converged"] == 1
+    ep = adfpp.EP(regression)
+    info = ep.run(jax.random.key(0), x, y=y, progress_bar=False).info
+    status = np.array([adfpp.Status.HELD, adfpp.Status.PARTIAL, adfpp.Status.NOT_FINITE] + [0] * 21)
+    found = left_out_densities(ep, info._replace(status=status))
+    assert found is not None and np.isnan(found[:3]).all() and np.array_equal(found[3:], info.log_z[3:])
+
+
+def test_a_trajectory_that_cannot_be_made_afterwards_is_left_out() -> None:
+    """The sites of a coupled prior are refreshed after each batch: other batches lead elsewhere."""
+
+    def centred(group: Any, y: Any = None) -> None:
+        tau: Any = numpyro.sample("tau", dist.HalfNormal(1.0))
+        with numpyro.plate("groups", 3):
+            u: Any = numpyro.sample("u", dist.Normal(0, tau))
+        with numpyro.plate("rows", group.shape[0]):
+            numpyro.sample("y", dist.Normal(u[group], 1.0), obs=y)
+
+    group, y = np.arange(16) % 3, np.random.default_rng(1).normal(size=16)
+    result = adfpp.ADF(centred).run(jax.random.key(0), group, y=y, progress_bar=False)
+    assert "trajectory" not in arviz_lines.groups(to_arviz(result, group, y=y, predictive=False))
 
 
 # ------------------------------------------------------------------------------------------------ errors

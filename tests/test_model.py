@@ -210,18 +210,6 @@ def test_names_the_site_before_a_value_is_read() -> None:
     says(refusal(model, GROUP, y=Y), "after site 'mu'")
 
 
-def test_refuses_a_latent_site_in_the_data_plate() -> None:
-    """One latent variable a row."""
-
-    def model(x: Array, y: Array | None = None) -> None:
-        w = weights()
-        with rows(x):
-            z = sample("z", dist.Normal(0, 1))
-            sample("y", dist.Normal(x @ w + z, SCALE), obs=y)
-
-    says(refusal(model, X, y=Y), "'z'", "plate 'rows'", "one a row", "integrate")
-
-
 def test_refuses_obs_mask() -> None:
     """NumPyro makes a latent site a row of it; ``handlers.mask`` is the way."""
 

@@ -18,10 +18,11 @@ from scipy.stats import chi2
 import models
 
 NUM_ROWS = 2000
-MODELS = {name: import_module(f"models.{name}") for name in models.NAMES}
-SMOOTH = [name for name in models.NAMES if name != "rosenblatt"]  # a step has no gradient to test
+ALL = (*models.NAMES, *models.HIERARCHIES)
+MODELS = {name: import_module(f"models.{name}") for name in ALL}
+SMOOTH = [name for name in ALL if name != "rosenblatt"]  # a step has no gradient to test
 
-every_model = pytest.mark.parametrize("name", models.NAMES)
+every_model = pytest.mark.parametrize("name", ALL)
 
 
 @cache
@@ -144,7 +145,9 @@ def test_prior_predictive(name: str) -> None:
         assert np.all(site["fn"].support(draws[key])), key
 
 
-@pytest.mark.parametrize(("name", "constants"), [("rosenblatt", {"beta": 2.0}), ("hierarchy", {})])
+@pytest.mark.parametrize(
+    ("name", "constants"), [("rosenblatt", {"beta": 2.0}), ("hierarchy", {}), ("item_response", {})]
+)
 def test_nuts_takes_the_model(name: str, constants: dict[str, float]) -> None:
     """A short run moves and stays finite."""
     data, truth = simulation(name)
@@ -155,3 +158,21 @@ def test_nuts_takes_the_model(name: str, constants: dict[str, float]) -> None:
     for value in draws.values():
         assert np.all(np.isfinite(value))
         assert np.all(np.std(value, axis=0) > 0)
+
+
+def test_the_two_forms_of_eight_schools_are_one_model() -> None:
+    """At the same effects the log density of the centred form is that of the other, less log tau for each school."""
+    data, truth = simulation("eight_schools")
+    centred = log_density(MODELS["eight_schools"].model, (), data, truth)[0]
+    other = simulation("eight_schools_noncentred")
+    noncentred = log_density(MODELS["eight_schools_noncentred"].model, (), other.data, other.truth)[0]
+    np.testing.assert_allclose(centred, noncentred - 8 * np.log(truth["tau"]), rtol=1e-10)
+
+
+def test_groups_of_varying_intercepts_are_very_unequal() -> None:
+    """Some of the many groups have hundreds of rows, some one or two."""
+    data = simulation("varying_intercepts").data
+    sizes = np.bincount(data["group"], minlength=data["n_groups"])
+    assert len(sizes) >= 80
+    assert sizes.max() > 300
+    assert sizes.min() < 3

@@ -209,6 +209,17 @@ def test_a_trajectory_that_was_kept_is_used(comparison: Comparison, known: Linea
     assert list(lines[colours(comparison)[ADF]][:, 0]) == [32, N_ROWS]
 
 
+def test_ep_has_intervals_and_no_learning_curve(known: Linear) -> None:
+    """It goes over the rows again and again: there is no belief after so many rows."""
+    runs = {"ep": adfpp.EP(linear)}
+    comparison = compare(
+        jax.random.key(0), runs, known.x, y=known.y, reference=known.draws(), num_samples=200, progress_bar=False
+    )
+    assert list(comparison.plot()) == ["forest", "marginals", "predictions"]
+    with pytest.raises(ValueError, match="none of the runs learns online"):
+        comparison.plot("learning")
+
+
 @pytest.mark.slow
 def test_sites_with_transforms() -> None:
     rng = np.random.default_rng(2)

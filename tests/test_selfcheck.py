@@ -14,9 +14,10 @@ from numpyro.infer.util import log_likelihood, potential_energy
 from scipy import stats
 
 import adfpp
+from adfpp.ep import NotConverged
 from adfpp.importance import leave_one_out, reweighted
 from adfpp.model import Joint, ModelError
-from adfpp.selfcheck import DO_NOT_USE, RUN_EP, TRUST, check
+from adfpp.selfcheck import DO_NOT_USE, RUN_EP, RUN_NUTS, TRUST, check
 
 
 def logistic(x: Any, y: Any = None) -> None:
@@ -241,7 +242,7 @@ def mixed() -> tuple[np.ndarray, np.ndarray, adfpp.ADF]:
     return x, y, adfpp.ADF(logistic)
 
 
-def quick(adf: adfpp.ADF, result: Any, *args: Any, **kwargs: Any) -> Any:
+def quick(adf: adfpp.ADF | adfpp.EP, result: Any, *args: Any, **kwargs: Any) -> Any:
     return check(adf, result, *args, predictions=64, num_samples=1000, orders=3, progress_bar=False, **kwargs)
 
 
@@ -280,7 +281,7 @@ def test_too_few_rows_for_one_pass_ask_for_ep() -> None:
     x, y = stream(60, 1)
     adf = adfpp.ADF(logistic)
     found = quick(adf, adf.run(jax.random.key(0), x, y=y, progress_bar=False), x, y=y)
-    assert found.verdict == RUN_EP
+    assert found.verdict == RUN_EP and str(found).startswith("run EP\n")
     assert max(found.order_shift, found.order_spread, found.error) > 0.3
 
 
@@ -366,8 +367,17 @@ def test_predictions_that_are_too_narrow_are_noticed() -> None:
     assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
 
 
-def test_a_scale_that_no_row_touches_is_told() -> None:
-    """Centred groups: their scale stays at its prior, which the weights know to be far too wide."""
+@pytest.mark.slow
+def test_ep_mends_a_stream_sorted_by_its_label() -> None:
+    x, y = stream(1000, 0)
+    order, ep = np.argsort(y, kind="stable"), adfpp.EP(logistic)
+    result = ep.run(jax.random.key(0), x[order], y=y[order], progress_bar=False)
+    assert quick(ep, result, x[order], y=y[order]).verdict == TRUST
+
+
+@pytest.mark.slow
+def test_the_scale_of_centred_groups_is_learned() -> None:
+    """No row touches it but by way of the groups, whose prior's factors are visited after each batch."""
 
     def centred(group: Any, groups: int, y: Any = None) -> None:
         tau: Any = numpyro.sample("tau", dist.HalfNormal(3.0))
@@ -379,12 +389,110 @@ def test_a_scale_that_no_row_touches_is_told() -> None:
     rng = np.random.default_rng(0)
     group = rng.integers(0, 8, 300)
     y = (0.5 * rng.normal(size=8))[group] + rng.normal(size=300)
-    adf = adfpp.ADF(centred)
-    plan = adf.explain(group, 8, y=y)
-    assert plan.untouched == ("tau",) and "NOT LEARNED: tau" in str(plan)
-    found = quick(adf, adf.run(jax.random.key(0), group, 8, y=y, progress_bar=False), group, 8, y=y)
-    assert found.verdict == RUN_EP and "NOT LEARNED: tau" in found.reasons[0]
-    assert found.sd_ratio[1] > 1.5 and any("sds are" in r for r in found.reasons)
+    ep = adfpp.EP(centred)
+    result = ep.run(jax.random.key(0), group, 8, y=y, progress_bar=False)
+    found = quick(ep, result, group, 8, y=y)
+    assert found.verdict in (TRUST, RUN_NUTS) and found.settling == f"settled after {result.info.sweeps}"
+    assert found.error < 0.3 and 0.7 < found.sd_ratio[0] <= found.sd_ratio[1] < 1.3
+    # the exact marginal of log tau, by quadrature over what the rows say of each group
+    count, mean = np.bincount(group, minlength=8), np.bincount(group, y, minlength=8) / np.bincount(group, minlength=8)
+    grid = np.linspace(-6, 4, 4001)
+    spread = np.sqrt(np.exp(2 * grid)[:, None] + 1 / count)
+    log_p = stats.norm.logpdf(mean, 0, spread).sum(1) + stats.halfnorm.logpdf(np.exp(grid), 0, 3) + grid
+    mass = np.exp(log_p - np.logaddexp.reduce(log_p))
+    centre, sd = mass @ grid, np.sqrt(mass @ grid**2 - (mass @ grid) ** 2)
+    at = [s.where.start for s in result.posterior.sites if s.name == "tau"]
+    belief = result.state.belief
+    assert float(belief.mean[at[0]]) == pytest.approx(centre, abs=0.15 * sd)
+    assert float(result.posterior.family.spread(belief, 9)[at[0]]) == pytest.approx(sd, rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def visited() -> tuple[Any, Any, adfpp.EP, Any]:
+    """Few rows, for which one pass is not enough, and EP is."""
+    x, y = stream(60, 1)
+    ep = adfpp.EP(logistic)
+    return x, y, ep, ep.run(jax.random.key(0), x, y=y, progress_bar=False)
+
+
+def test_ep_is_checked_by_its_settling(visited: Any) -> None:
+    """No order, no stream: whether it has settled, and predictions of each row from all the others."""
+    x, y, ep, result = visited
+    found = quick(ep, result, x, y=y)
+    assert found.verdict == TRUST and found.reasons == ("nothing was found against it",)
+    assert np.isnan(found.order_shift) and found.orders == 0 and found.error < 0.1 and found.k_hat < 0.7
+    np.testing.assert_array_equal(found.log_z, result.info.log_z)
+    assert found.statuses == {"OK": 60} and found.settling == f"settled after {result.info.sweeps}"
+    assert "sweeps             settled" in str(found) and "leave-one-out" in str(found)
+    assert "order of the rows" not in str(found)
+    titles = [axes.get_title(loc="left") for axes in found.plot().axes]
+    assert "Leave-one-out" in titles[1]
+    # what the score says, by importance weights
+    post, joint = result.posterior, Joint(result.posterior.program, (x,), {"y": y})
+    theta = np.asarray(post.draw(jax.random.key(3), 4000))
+    ratio = joint.log_joint(theta) - np.asarray(post.distribution.log_prob(theta))
+    weighed = leave_one_out(lambda rows: joint.log_likelihood(theta, rows)["y"], ratio, 60, 60)
+    assert found.score == pytest.approx(weighed.total / 60, abs=0.01)
+    with pytest.raises(ValueError, match="60 rows.* 30: pass all the rows"):
+        quick(ep, result, x[:30], y=y[:30])
+    with pytest.raises(TypeError, match="result is one of EP"):
+        quick(adfpp.ADF(logistic), result, x, y=y)
+
+
+def test_a_state_of_ep_is_visited_once_more(visited: Any) -> None:
+    x, y, ep, result = visited
+    found = quick(ep, result.state, x, y=y)
+    assert found.verdict == TRUST and found.settling == "settled after 1" and ep.max_sweeps > 1
+    np.testing.assert_allclose(found.log_z, result.info.log_z, atol=5e-3)
+    cold = ep.init(jax.random.key(0), x, y=y)
+    assert quick(ep, cold, x, y=y).verdict == DO_NOT_USE
+    with pytest.raises(TypeError, match="takes what ep.run gave"):
+        adf = adfpp.ADF(logistic)
+        quick(ep, adf.init(jax.random.key(0), x, y=y), x, y=y)
+
+
+def test_ep_that_has_not_settled_is_not_trusted(visited: Any) -> None:
+    """Sites taken back half-way: importance weights do not find them near, and it is not to be used."""
+    x, y, ep, result = visited
+    away = result.state._replace(belief=result.state.belief._replace(mean=result.state.belief.mean + 3.0))
+    moved = result.info._replace(converged=False, step=np.array([2.0, 0.9]), sweeps=2)
+    found = quick(ep, type(result)(away, moved), x, y=y)
+    assert found.verdict == DO_NOT_USE and "not settled after 2 sweeps" in found.reasons[0]
+    near = quick(ep, type(result)(result.state, moved), x, y=y)
+    assert near.verdict == RUN_NUTS and "run NUTS" in near.reasons[0]  # good weights know that it is near
+    held = result.info._replace(converged=False, status=np.where(np.arange(60) == 7, adfpp.Status.HELD, 0))
+    found = quick(ep, type(result)(result.state, held), x, y=y)
+    assert found.verdict == RUN_NUTS and "1 rows (7) are held back" in found.reasons[0]
+    assert np.isnan(found.log_z[7]) and np.isfinite(found.log_z).sum() == 59
+    assert found.statuses == {"OK": 59, "HELD": 1}
+
+
+@pytest.mark.slow
+def test_one_sweep_of_a_hard_one_is_not_trusted() -> None:
+    """Separable rows and a wide prior, sorted by label."""
+    x = np.sort(np.random.default_rng(0).normal(size=(40, 1)), 0)
+    y = (x[:, 0] > 0).astype(int)
+    ep = adfpp.EP(logistic, max_sweeps=1, schedule="parallel", damping=0.1)
+    with pytest.warns(NotConverged):
+        result = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
+    found = quick(ep, result, x, y=y)
+    assert found.verdict in (RUN_NUTS, DO_NOT_USE) and "not settled" in found.reasons[0]
+
+
+def test_ep_notices_a_model_that_does_not_fit() -> None:
+    """A fifth of the true noise: leave-one-out ranks pile up at the ends, though the posterior is exact."""
+    y = np.random.default_rng(0).normal(1.0, 1.0, 200)
+    ep = adfpp.EP(level)
+    found = quick(ep, ep.run(jax.random.key(0), y=y, progress_bar=False), y=y)
+    assert found.verdict == TRUST and found.pit_p < 1e-3 and any("from all the others" in r for r in found.reasons)
+    result = ep.run(jax.random.key(0), y=y, noise=1.0, progress_bar=False)
+    calibrated = check(ep, result, y=y, noise=1.0, predictions=200, num_samples=1000, progress_bar=False)
+    assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
+    # exact leave-one-out ranks of a conjugate model
+    precision = 1 / 25 + 199.0
+    exact = stats.norm.cdf(y, (y.sum() - y) / precision, np.sqrt(1 + 1 / precision))
+    np.testing.assert_allclose(calibrated.pit, exact, atol=0.15)
+    assert np.abs(calibrated.pit - exact).mean() < 0.03
 
 
 @pytest.mark.slow

@@ -19,6 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.sites import site_size
+from adfpp.tilt import Message
+
 
 class Belief(NamedTuple):
     """A Gaussian over θ.
@@ -55,9 +58,14 @@ class Window(NamedTuple):
 
 
 class Family(Protocol):
-    """What the kernel asks of a family."""
+    """What the kernel asks of a family.
+
+    A family whose projection is no more than a change in the field has its sites there (``sites_in_field``). One that
+    forgets more has them in θ, as vectors of natural parameters, and answers the last six questions.
+    """
 
     name: str
+    sites_in_field: bool
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """The belief that matches independent prior blocks."""
@@ -111,6 +119,34 @@ class Family(Protocol):
         """A noise root ``(N,)`` or ``(N, N)``, projected to the family's shape of root."""
         ...
 
+    def site_numbers(self, field_size: int, size: int) -> int:
+        """Numbers that the site of a factor holds."""
+        ...
+
+    def natural(self, belief: Belief) -> jax.Array:
+        """Natural parameters, slope and precision, in one vector."""
+        ...
+
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
+        """The belief, and whether it is proper."""
+        ...
+
+    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
+        """Share of each precision of the belief that a site makes up, ``(N,)``."""
+        ...
+
+    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
+        """A site that makes up these shares ``(N,)`` of the belief."""
+        ...
+
+    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
+        """The site of a message about the belief's whitened directions ``q (k, N)``."""
+        ...
+
+    def log_norm(self, belief: Belief) -> jax.Array:
+        """Log of the integral of ``exp(slope θ - precision θ² / 2)``, without its multiple of log 2π."""
+        ...
+
 
 def _slots(array: jax.Array, slot: Any, size: int) -> jax.Array:
     if array.shape[0] == size:
@@ -157,6 +193,7 @@ class Full:
     """All means, variances and correlations: N(N+1)/2 + N numbers, rank-k updates of a square root."""
 
     name: str = "full"
+    sites_in_field: bool = True
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """Puts the blocks on the diagonal."""
@@ -253,12 +290,41 @@ class Full:
         """As it is; independent noise on the diagonal."""
         return np.asarray(np.diag(root) if root.ndim == 1 else root, dtype)
 
+    def site_numbers(self, field_size: int, size: int) -> int:
+        """Those of the field."""
+        return site_size(field_size)
+
+    def natural(self, belief: Belief) -> jax.Array:
+        """Not needed: sites are in the field."""
+        raise NotImplementedError
+
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
+        """Not needed."""
+        raise NotImplementedError
+
+    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
+        """Not needed."""
+        raise NotImplementedError
+
+    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
+        """Not needed."""
+        raise NotImplementedError
+
+    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
+        """Not needed."""
+        raise NotImplementedError
+
+    def log_norm(self, belief: Belief) -> jax.Array:
+        """Not needed."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Diagonal:
     """Means and variances, correlations dropped after each row: 2N numbers, O(N) a row."""
 
     name: str = "diagonal"
+    sites_in_field: bool = False
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """Marginal variances of the blocks."""
@@ -315,12 +381,45 @@ class Diagonal:
         """Marginal sds of the noise."""
         return np.asarray(root if root.ndim == 1 else np.sqrt((root**2).sum(1)), dtype)
 
+    def site_numbers(self, field_size: int, size: int) -> int:
+        """N slopes and N precisions."""
+        return 2 * size
+
+    def natural(self, belief: Belief) -> jax.Array:
+        """N slopes and N precisions."""
+        precision = 1.0 / (belief.scale * belief.scale)
+        return jnp.concatenate([belief.mean * precision, precision])
+
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
+        """Proper if all precisions are."""
+        precision = natural[size:]
+        proper = jnp.all((precision > 0) & jnp.isfinite(precision))
+        return Belief(natural[:size] / precision, 1.0 / jnp.sqrt(precision)), proper
+
+    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
+        """Elementwise."""
+        return site[belief.mean.shape[0] :] * belief.scale**2
+
+    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
+        """Elementwise."""
+        return self.natural(belief) * jnp.concatenate([own, own])
+
+    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
+        """Its diagonal."""
+        precision = jnp.sum(q * (message.precision @ q), 0) / belief.scale**2
+        return jnp.concatenate([(message.slope @ q) / belief.scale + precision * belief.mean, precision])
+
+    def log_norm(self, belief: Belief) -> jax.Array:
+        """A sum over elements."""
+        return jnp.sum(jnp.log(belief.scale) + 0.5 * (belief.mean / belief.scale) ** 2)
+
 
 @dataclass(frozen=True)
 class Spherical:
     """Means and one common variance: N + 1 numbers (Opper's (9.4), the scalar BOnA)."""
 
     name: str = "spherical"
+    sites_in_field: bool = False
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """The mean of the marginal variances."""
@@ -378,6 +477,41 @@ class Spherical:
         """The root mean square of the marginal sds."""
         variances = root**2 if root.ndim == 1 else (root**2).sum(1)
         return np.asarray(np.sqrt(variances.mean()), dtype)
+
+    def site_numbers(self, field_size: int, size: int) -> int:
+        """N slopes and one precision."""
+        return size + 1
+
+    def natural(self, belief: Belief) -> jax.Array:
+        """N slopes and one precision."""
+        precision = 1.0 / (belief.scale * belief.scale)
+        return jnp.concatenate([belief.mean * precision, precision[None]])
+
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
+        """Proper if the precision is."""
+        precision = natural[size]
+        proper = (precision > 0) & jnp.isfinite(precision)
+        return Belief(natural[:size] / precision, 1.0 / jnp.sqrt(precision)), proper
+
+    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
+        """The same for all."""
+        size = belief.mean.shape[0]
+        return jnp.broadcast_to(site[size] * belief.scale**2, (size,))
+
+    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
+        """Slopes elementwise, and the precision by how many elements it is."""
+        return self.natural(belief) * jnp.concatenate([own, jnp.mean(own)[None]])
+
+    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
+        """The mean of its diagonal."""
+        precision = jnp.mean(jnp.sum(q * (message.precision @ q), 0)) / belief.scale**2
+        slope = (message.slope @ q) / belief.scale + precision * belief.mean
+        return jnp.concatenate([slope, precision[None]])
+
+    def log_norm(self, belief: Belief) -> jax.Array:
+        """A sum over elements."""
+        squares = (belief.mean / belief.scale) @ (belief.mean / belief.scale)
+        return belief.mean.shape[0] * jnp.log(belief.scale) + 0.5 * squares
 
 
 _NAMED = {"full": Full(), "diagonal": Diagonal(), "spherical": Spherical()}

@@ -8,6 +8,8 @@ from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array, ref
 from adfpp.model.check import RowCheck
 from adfpp.model.guides import guide_draws
 from adfpp.model.joint import Joint
+from adfpp.model.local import local_posterior
+from adfpp.model.priors import PriorGroup, prior_groups
 from adfpp.model.program import LatentSite, Program, same_space
 from adfpp.model.reader import read
 from adfpp.model.visit import stripped
@@ -18,11 +20,14 @@ __all__ = [
     "Layout",
     "Model",
     "ModelError",
+    "PriorGroup",
     "Program",
     "RowCheck",
     "bind",
     "guide_draws",
     "is_array",
+    "local_posterior",
+    "prior_groups",
     "read",
     "refuse_clashes",
     "same_space",

@@ -1,13 +1,14 @@
 """The numeric model check: the rows' log-likelihoods add up to the batch's."""
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import biject_to
 
 from adfpp.model.arguments import ModelError
 from adfpp.model.program import Program
@@ -19,7 +20,8 @@ _DRAWS, _ROWS = 3, 4
 class RowCheck:
     """Proves at several draws of θ that rows' log-likelihoods add up to the batch's, site by site.
 
-    It needs two different rows of positive probability, and collects them from the calls it is shown.
+    Latent values of the rows' own are drawn at random, so that what is checked is what is integrated. It needs two
+    different rows of positive probability, and collects them from the calls it is shown.
     """
 
     def __init__(self, program: Program) -> None:
@@ -55,42 +57,80 @@ class RowCheck:
     @cached_property
     def _logs(self) -> Callable[..., Any]:
         program = self.program
-        names = list(dict.fromkeys(g.name for g in program.factors))
+        own = {s.name: s for s in program.local}
 
-        def log_densities(flat: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
-            seen = visit(program.model, program.layout.rebuild(some, rest), program.substitution(flat))
-            logs = jnp.stack([jnp.sum(seen.observed[n]["fn"].log_prob(seen.observed[n]["value"])) for n in names])
-            prior = sum(jnp.sum(_log_prior(s)) for s in seen.latents.values())
-            return logs, jnp.asarray(prior)
+        def log_densities(
+            flat: jax.Array, local: Mapping[str, jax.Array], some: Sequence[Any], rest: Sequence[Any]
+        ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array]:
+            """Of observed sites, of local latents, of the others' prior; at θ and the rows' own values."""
+            shared = program.substitution(flat)
 
-        def both_ways(flats: jax.Array, some: Sequence[Any], rest: Sequence[Any]) -> tuple[jax.Array, ...]:
-            def per_draw(flat: jax.Array) -> tuple[jax.Array, ...]:
-                one, prior_one = jax.vmap(lambda row: log_densities(flat, [a[None] for a in row], rest))(some)
-                batch, prior_batch = log_densities(flat, some, rest)
-                return one, batch, prior_one, jnp.broadcast_to(prior_batch, prior_one.shape)
+            def values(site: dict[str, Any]) -> Any:
+                mine = own.get(site["name"]) if site["type"] == "sample" else None
+                if mine is None:
+                    return shared(site)
+                given = jnp.moveaxis(local[mine.name], 0, mine.axis)
+                return given if mine.support is not None else biject_to(site["fn"].support)(given)
 
-            return jax.vmap(per_draw)(flats)
+            seen = visit(program.model, program.layout.rebuild(some, rest), values)
+            logs = {n: jnp.sum(s["fn"].log_prob(s["value"])) for n, s in seen.observed.items()}
+            priors = {n: jnp.sum(_log_prior(s)) for n, s in seen.latents.items()}
+            prior = sum(a for n, a in priors.items() if n not in own)
+            return logs, {n: a for n, a in priors.items() if n in own}, jnp.asarray(prior)
+
+        def both_ways(
+            flats: jax.Array, locals_: Mapping[str, jax.Array], some: Sequence[Any], rest: Sequence[Any]
+        ) -> tuple[Any, ...]:
+            def one_row(flat: jax.Array, local: Mapping[str, jax.Array], row: Sequence[Any]) -> tuple[Any, ...]:
+                local = {n: a[None] for n, a in local.items()}
+                return log_densities(flat, local, [a[None] for a in row], rest)
+
+            def per_draw(flat: jax.Array, local: Mapping[str, jax.Array]) -> tuple[Any, ...]:
+                one, local_one, prior_one = jax.vmap(partial(one_row, flat))(local, list(some))
+                batch, local_batch, prior_batch = log_densities(flat, local, some, rest)
+                return one, batch, local_one, local_batch, prior_one, jnp.broadcast_to(prior_batch, prior_one.shape)
+
+            return jax.vmap(per_draw)(flats, locals_)
 
         return jax.jit(both_ways)
+
+    def _local_values(self) -> dict[str, np.ndarray]:
+        """Values of the rows' own latents, ``(draws, rows, ...)``: unconstrained numbers, or values of a support."""
+        rng, out = np.random.default_rng(5), {}
+        for s in self.program.local:
+            shape = (_DRAWS, _ROWS, *s.unconstrained_shape[: s.axis], *s.unconstrained_shape[s.axis + 1 :])
+            u = rng.uniform(-1.0, 1.0, shape)
+            out[s.name] = u.astype(self.program.dtype) if s.support is None else rng.choice(s.support, shape)
+        return out
 
     def _compare(self, rows: Sequence[np.ndarray], shared: Sequence[Any]) -> np.ndarray | None:
         """None when rows add up; which of them are possible at all when some are not."""
         program = self.program
         theta = jax.random.uniform(jax.random.key(3), (_DRAWS, program.size), program.dtype, -1.0, 1.0)
-        one_by_one, batch, prior_one, prior_batch = jax.device_get(self._logs(theta, list(rows), list(shared)))
-        possible = np.isfinite(one_by_one).all((0, 2))
+        found = jax.device_get(self._logs(theta, self._local_values(), list(rows), list(shared)))
+        one_by_one, batch, local_one, local_batch, prior_one, prior_batch = found
+        possible = np.ones(_ROWS, bool)
+        for a in one_by_one.values():
+            possible &= np.isfinite(a).all(0)
         if not possible.all():
             return possible
         tolerance = 1e-8 if program.dtype == jnp.float64 else 1e-3
-        for i, name in enumerate(dict.fromkeys(g.name for g in program.factors)):
-            apart = np.abs(one_by_one[:, :, i].sum(1) - batch[:, i])
-            if not (apart <= tolerance * (1.0 + np.abs(one_by_one[:, :, i]).sum(1))).all():
+        for name, one in one_by_one.items():
+            if not _adds_up(one, batch[name], tolerance):
                 raise ModelError(
-                    f"The rows of site {name!r} do not add up: together their log-density is {batch[0, i]:.6g}, one by "
-                    f"one {one_by_one[0, :, i].sum():.6g}. Something in the model uses several rows at once (x - "
-                    "x.mean(), a cumulative sum) or is not counted once a row (a numpyro.factor that belongs to the "
-                    "prior, a plate nested the wrong way). Standardise before the model, make factors one number a "
-                    "row, and name the arguments that carry rows with rows=(...) if one was mistaken."
+                    f"The rows of site {name!r} do not add up: together their log-density is {batch[name][0]:.6g}, one "
+                    f"by one {one[0].sum():.6g}. Something in the model uses several rows at once (x - x.mean(), a "
+                    "cumulative sum) or is not counted once a row (a numpyro.factor that belongs to the prior, a plate "
+                    "nested the wrong way). Standardise before the model, make factors one number a row, and name the "
+                    "arguments that carry rows with rows=(...) if one was mistaken."
+                )
+        for name, one in local_one.items():
+            if not _adds_up(one, local_batch[name], tolerance):
+                raise ModelError(
+                    f"The prior of latent site {name!r}, which every row draws for itself, ties rows together: their "
+                    f"log-density is {local_batch[name][0]:.6g}, one by one {one[0].sum():.6g}. Give a row's latent "
+                    "values a prior that looks at no other row; for values that drift from row to row use "
+                    "dynamics=adfpp.RandomWalk(...)."
                 )
         if not np.allclose(prior_one, prior_batch, rtol=tolerance, atol=tolerance, equal_nan=True):
             raise ModelError(
@@ -98,6 +138,12 @@ class RowCheck:
                 "must not look at the data: pass its parameters as arguments of their own."
             )
         return None
+
+
+def _adds_up(one: np.ndarray, batch: np.ndarray, tolerance: float) -> bool:
+    """Whether ``(draws, rows)`` log-densities sum to those of the batch ``(draws,)``."""
+    apart = np.abs(one.sum(1) - batch)
+    return bool((apart <= tolerance * (1.0 + np.abs(one).sum(1))).all())
 
 
 def _log_prior(site: dict[str, Any]) -> Any:

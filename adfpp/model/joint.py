@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 
 from adfpp.model.arguments import ModelError, bind, call
+from adfpp.model.local import prior_draws
 from adfpp.model.program import Program
 from adfpp.model.visit import Replace, elements, quiet, scalar_base, visit
 
@@ -49,6 +50,11 @@ class Joint:
         # an option given in this call, not the one that the model was read with
         fixed = tuple(leaf for leaf, k in zip(leaves, program.layout.kinds, strict=True) if k == "fixed")
         self.layout = program.layout._replace(fixed=fixed)
+        if program.local and repr(fixed) != repr(program.layout.fixed):
+            raise ModelError(
+                f"The model was read with the options {program.layout.fixed}, and this call has {fixed}. A model with "
+                "local latents must be read with the options it is asked about."
+            )
         self.rows, self.shared = self.layout.split(leaves)
         for a, expected in zip(self.rows, program.row_shapes, strict=True):
             if a.shape[1:] != expected.shape or len(a) != len(self.rows[0]):
@@ -70,7 +76,11 @@ class Joint:
         return np.asarray(self._log_volume(jnp.asarray(theta, self.program.dtype)))
 
     def log_likelihood(self, theta: Any, rows: slice | np.ndarray = slice(None)) -> dict[str, np.ndarray]:
-        """Log-likelihood of each row: ``{site: (S, rows, *elements)}`` at ``(S, N)`` θ, masked elements as 0."""
+        """Log-likelihood of each row: ``{site: (S, rows, *elements)}`` at ``(S, N)`` θ, masked elements as 0.
+
+        Local latents are summed and integrated out. Observed sites that hang together through them have one entry,
+        under their names joined by ", ", with a number for each part of the row that hangs together.
+        """
         chosen = np.arange(self.length)[rows]
         parts = [self._on(jnp.asarray(theta, self.program.dtype), c) for c in self._chunks(chosen)]
         return {name: np.concatenate([p[name] for p in parts], 1) for name in parts[0]}
@@ -95,7 +105,8 @@ class Joint:
     def predicted(self, theta: Any) -> dict[str, np.ndarray]:
         """What each row is expected to be, averaged over ``(S, N)`` θ: ``{site: (n, *event)}``.
 
-        The likelihood's mean where it has one, the probability (density) of what was observed where it has none.
+        The likelihood's mean where it has one, the probability (density) of what was observed where it has none; at one
+        draw of the row's local latents from their prior for each θ.
         """
         theta = jnp.asarray(theta, self.program.dtype)
         parts = [self._on(theta, c, "mean") for c in self._chunks(np.arange(self.length))]
@@ -144,19 +155,52 @@ class Joint:
         logs = self._many(theta, rows, self.shared, batch, what)
         return {name: np.asarray(a)[:, : len(chosen)] for name, a in logs.items()}
 
-    def _seen(self, theta: jax.Array, row: Sequence[Any], shared: Sequence[Any]) -> dict[str, dict[str, Any]]:
-        """The observed sites of one row at one θ."""
+    def _seen(
+        self, theta: jax.Array, row: Sequence[Any], shared: Sequence[Any], key: jax.Array
+    ) -> dict[str, dict[str, Any]]:
+        """The observed sites of one row at one θ, at a draw of its local latents from their prior."""
         bound = self.layout.rebuild([jnp.asarray(a)[None] for a in row], shared)
-        return visit(self.program.model, bound, self.program.substitution(theta), self.priors).observed
+        shared_values = self.program.substitution(theta)
+        own = prior_draws(key, [s.name for s in self.program.local])
+
+        def values(site: dict[str, Any]) -> Any:
+            value = shared_values(site)
+            return own(site) if value is None else value
+
+        return visit(self.program.model, bound, values, self.priors).observed
+
+    def _integrated(self, theta: jax.Array, row: Sequence[Any], shared: Sequence[Any]) -> dict[str, jax.Array]:
+        """Log-likelihood of one row's factors that local latents enter, ``{site: (E,)}``."""
+        inputs = [*[jnp.asarray(a)[None] for a in row], *shared]
+        found: dict[str, dict[int, jax.Array]] = {}
+        for group in self.program.factors:
+            if group.local is None:
+                continue
+            _, field = group.matrices(theta, *inputs)
+            marginal = group.local.prepare(*inputs).marginal
+            counted, _, _ = group.flags(*inputs)
+            logs = (
+                jax.vmap(marginal)(jnp.arange(group.count), field) if group.count > 1 else marginal(0, field[0])[None]
+            )
+            logs = jnp.where(counted, logs, 0.0)
+            found.setdefault(group.name, {}).update(zip(group.elements, logs, strict=True))
+        return {name: jnp.stack([each[e] for e in sorted(each)]) for name, each in found.items()}
 
     @cached_property
     def _many(self) -> Callable[..., dict[str, jax.Array]]:
-        def one(theta: jax.Array, what: str, shared: Any, *row: Any) -> dict[str, jax.Array]:
+        def one(theta: jax.Array, what: str, shared: Any, key: jax.Array, *row: Any) -> dict[str, jax.Array]:
             out = {}
-            for name, site in self._seen(theta, row, shared).items():
+            integrated = self._integrated(theta, row, shared) if self.program.local and what == "log_prob" else {}
+            apart = {n: name for name in integrated for n in name.split(", ")}
+            for name, site in self._seen(theta, row, shared, key).items():
                 each = elements(site["fn"], site["value"])
                 values = each.log_prob
-                if each.mask is not None:
+                if name in integrated:
+                    values = integrated[name].reshape(values.shape)
+                elif name in apart:
+                    out[apart[name]] = jnp.squeeze(integrated[apart[name]])
+                    continue
+                elif each.mask is not None:
                     values = jnp.where(jnp.broadcast_to(each.mask, values.shape), values, 0.0)
                 if what == "mean":
                     values = _expected(site["fn"], jnp.exp(values))
@@ -164,10 +208,12 @@ class Joint:
             return out
 
         def many(theta: jax.Array, rows: Any, shared: Any, batch: int, what: str) -> dict[str, jax.Array]:
-            def all_rows(t: jax.Array) -> dict[str, jax.Array]:
-                return jax.vmap(lambda *row: one(t, what, shared, *row))(*rows)
+            def all_rows(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+                keys = jax.random.split(at[1], len(rows[0]))
+                return jax.vmap(lambda key, *row: one(at[0], what, shared, key, *row))(keys, *rows)
 
-            return jax.lax.map(all_rows, theta, batch_size=batch)
+            keys = jax.random.split(jax.random.key(23), len(theta))
+            return jax.lax.map(all_rows, (theta, keys), batch_size=batch)
 
         return jax.jit(many, static_argnums=(3, 4))
 
@@ -175,7 +221,8 @@ class Joint:
     def _replicate(self) -> Callable[..., Any]:
         def one(key: jax.Array, theta: jax.Array, row: Any, shared: Any) -> dict[str, tuple[jax.Array, ...]]:
             out = {}
-            for i, (name, site) in enumerate(self._seen(theta, row, shared).items()):
+            seen = self._seen(theta, row, shared, jax.random.fold_in(key, 0x7FFF))
+            for i, (name, site) in enumerate(seen.items()):
                 fn = site["fn"]
                 if isinstance(scalar_base(fn), dist.Unit):
                     continue
@@ -204,7 +251,8 @@ class Joint:
             rows = [jnp.zeros((1, *s.shape), s.dtype) for s in self.program.row_shapes]
             bound = self.layout.rebuild(rows, shared)
             seen = visit(self.program.model, bound, self.program.substitution(theta), self.priors)
-            return {name: site["fn"].log_prob(site["value"]) for name, site in seen.latents.items()}
+            own = {s.name for s in self.program.local}
+            return {n: site["fn"].log_prob(site["value"]) for n, site in seen.latents.items() if n not in own}
 
         return jax.jit(jax.vmap(one, (0, None)))
 

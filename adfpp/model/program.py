@@ -14,8 +14,9 @@ from numpyro.distributions import biject_to
 from adfpp.factors import FactorGroup
 from adfpp.field import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
+from adfpp.model.local import LocalSite
 from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
-from adfpp.prior import Block, Component, project_prior
+from adfpp.prior import Component, Projection, project_prior
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Program:
         dtype: Of θ.
         trace: Of one row.
         pinned: The shared arrays, where a support depends on them: they must stay what they are.
+        local: Latent sites of the data plate, integrated out row by row: they have no place in θ.
     """
 
     model: Model
@@ -86,6 +88,7 @@ class Program:
     dtype: Any
     trace: Trace
     pinned: tuple[np.ndarray, ...] | None = None
+    local: tuple[LocalSite, ...] = ()
 
     @property
     def size(self) -> int:
@@ -120,8 +123,8 @@ class Program:
 
     def project_prior(
         self, rows: Sequence[Any], shared: Sequence[Any], priors: Mapping[str, Any] | None = None
-    ) -> list[Block]:
-        """The prior as independent Gaussian blocks in unconstrained space.
+    ) -> Projection:
+        """The prior as independent Gaussian blocks in unconstrained space, as far as it is made of such.
 
         Args:
             rows: One row's arrays, leading axis 1 (a prior must not depend on them).
@@ -130,19 +133,35 @@ class Program:
         """
         priors = priors or {}
         self._check_priors(priors)
-        logs = _prior_logs(self.model, self.layout, self.sites, priors)
-        inputs = [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+        logs = self.prior_logs(priors)
+        inputs = self.prior_inputs(shared)
         theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
         traced = trace(logs, theta, *inputs)
-        bound = self.layout.rebuild(inputs[: len(rows)], inputs[len(rows) :])
+        draw = self.prior_sampler(shared, priors)
+        return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
+
+    def prior_logs(self, priors: Mapping[str, Any] | None = None) -> Callable[..., list[jax.Array]]:
+        """``θ, *inputs -> [log prior of each site in unconstrained space]``, elementwise where elements are scalars."""
+        return _prior_logs(self.model, self.layout, self.sites, priors or {})
+
+    def prior_inputs(self, shared: Sequence[Any]) -> list[jax.Array]:
+        """What stands in for a row where only the prior is looked at, and the shared arrays."""
+        return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+
+    def prior_sampler(
+        self, shared: Sequence[Any], priors: Mapping[str, Any] | None = None
+    ) -> Callable[[jax.Array], jax.Array]:
+        """``key -> θ``, a draw from the prior."""
+        inputs = self.prior_inputs(shared)
+        bound = self.layout.rebuild(inputs[: len(self.row_shapes)], inputs[len(self.row_shapes) :])
 
         def draw(key: jax.Array) -> jax.Array:
             with quiet(), handlers.seed(rng_seed=key):
-                found = handlers.trace(Replace(lambda: call(self.model, bound), priors)).get_trace()
+                found = handlers.trace(Replace(lambda: call(self.model, bound), priors or {})).get_trace()
             values = {n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
             return self.unconstrain(values)[0]
 
-        return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
+        return draw
 
     def _check_priors(self, priors: Mapping[str, Any]) -> None:
         names = [s.name for s in self.sites]
@@ -218,9 +237,18 @@ def _components(traced: Trace, sites: Sequence[LatentSite]) -> list[Component]:
     components: dict[int, list[int]] = {}
     for i in range(len(sites)):
         components.setdefault(root(i), []).append(i)
+    places = [np.arange(s.where.start, s.where.stop) for s in sites]
+    alone = [
+        Component((s.name,), (i,), places[i], traced.outputs[i].aval.shape == (s.size,)) for i, s in enumerate(sites)
+    ]
     out = []
     for members in components.values():
-        where = np.concatenate([np.arange(sites[i].where.start, sites[i].where.stop) for i in members])
-        scalar = len(members) == 1 and traced.outputs[members[0]].aval.shape == (sites[members[0]].size,)
-        out.append(Component(tuple(sites[i].name for i in members), tuple(members), where, scalar))
+        if len(members) == 1:
+            out.append(alone[members[0]])
+            continue
+        looks = {i: depends_on(traced, traced.outputs[i]) for i in members}
+        dependents = tuple(i for i in members if any(looks[i][places[j]].any() for j in members if j != i))
+        roots = tuple(alone[i] for i in members if i not in dependents)
+        where = np.concatenate([places[i] for i in members])
+        out.append(Component(tuple(sites[i].name for i in members), tuple(members), where, False, roots, dependents))
     return out

@@ -12,6 +12,7 @@ from numpyro.distributions import biject_to
 
 from adfpp.field import depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
+from adfpp.model.local import enumerable, local_sites
 from adfpp.model.program import LatentSite, Program
 from adfpp.model.rows import RowOutputs, analyse
 from adfpp.model.visit import Visit, elements, visit
@@ -56,7 +57,6 @@ def read(
             "obs=...) expects (was it left at None?)."
         )
     layout = _find_rows(whole, bound, leaves, names, treedef, rows)
-    _refuse_latents(whole)
     n = next(leaf.shape[0] for leaf, k in zip(leaves, layout.kinds, strict=True) if k == "row")
     _refuse_stretched(whole, n, names, leaves)
     try:
@@ -69,7 +69,10 @@ def read(
             "the data plate and all shapes from the arguments (numpyro.plate('rows', x.shape[0]); here "
             f"{_plates(whole)}), and say which arguments carry rows with rows=(...) if others were taken for them."
         ) from error
-    _compare(whole, n, one, two)
+    local = local_sites(whole, n, one, two)
+    apart = frozenset(s.name for s in local)
+    _refuse_latents(whole, apart)
+    _compare(whole, n, one, two, apart)
     dtype = jnp.zeros(()).dtype
     row_shapes = tuple(
         jax.ShapeDtypeStruct(leaf.shape[1:], _canonical(leaf))
@@ -81,14 +84,17 @@ def read(
         for leaf, k in zip(leaves, layout.kinds, strict=True)
         if k == "shared"
     ]
-    sites = _latent_sites(whole)
-    row_outputs = RowOutputs(model, layout, sites)
-    theta = jax.ShapeDtypeStruct((sum(s.size for s in sites),), dtype)
+    sites = _latent_sites(whole, apart)
+    row_outputs = RowOutputs(model, layout, sites, local)
+    local_numbers = sum(s.size for s in local if s.support is None)
+    theta = jax.ShapeDtypeStruct((sum(s.size for s in sites) + local_numbers,), dtype)
     inputs = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in row_shapes] + shared_shapes
     _refuse_dynamic_supports(sites, row_outputs, theta, inputs)
+    row_outputs.plan_locals(dtype, inputs)
+    local = row_outputs.plan.sites if row_outputs.plan is not None else local
     traced, factors = analyse(row_outputs, theta, inputs, moments, sites)
     sites, pinned = _with_transforms(model, layout, leaves, sites)
-    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, pinned)
+    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, pinned, local)
 
 
 def _canonical(leaf: Any) -> Any:
@@ -132,6 +138,9 @@ def _abstract_visit(
             discrete = site["fn"].support is None or site["fn"].support.is_discrete
             shape = () if discrete else biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"]))
             site["unconstrained_shape"] = tuple(shape)
+            site["element_shape"] = tuple(elements(site["fn"], site["value"]).log_prob.shape)
+            site["discrete"] = discrete
+            site["values"] = enumerable(site["fn"]) if discrete else None
         for site in found.observed.values():
             site["element_shape"] = tuple(elements(site["fn"], site["value"]).log_prob.shape)
         seen.append(found)
@@ -216,19 +225,22 @@ def _row_count(whole: Visit, lengths: set[int]) -> int | None:
     return next(iter(lengths)) if len(lengths) == 1 else None
 
 
-def _refuse_latents(whole: Visit) -> None:
+def _refuse_latents(whole: Visit, local: frozenset[str]) -> None:
     for name, site in whole.latents.items():
-        if site["fn"].support is not None and site["fn"].support.is_discrete:
+        if name not in local and site["fn"].support is not None and site["fn"].support.is_discrete:
             raise ModelError(
-                f"Site {name!r} is a discrete latent variable; the Gaussian families cannot hold it. Sum it out in the "
-                "model (e.g. with MixtureSameFamily), or make it continuous."
+                f"Site {name!r} is a discrete latent variable that all rows share; the Gaussian families cannot hold "
+                "it. Draw it inside the data plate if every row has its own, which is then enumerated; else sum it out "
+                "in the model (e.g. with MixtureSameFamily), or make it continuous."
             )
 
 
-def _latent_sites(seen: Visit) -> tuple[LatentSite, ...]:
-    """Latent sites and their places in θ; their transforms are filled in by ``_with_transforms``."""
+def _latent_sites(seen: Visit, local: frozenset[str]) -> tuple[LatentSite, ...]:
+    """Latent sites that rows share and their places in θ; transforms are filled in by ``_with_transforms``."""
     sites, start = [], 0
     for name, site in seen.latents.items():
+        if name in local:
+            continue
         unconstrained = site["unconstrained_shape"]
         size = int(np.prod(unconstrained))
         shape = tuple(jnp.shape(site["value"]))
@@ -237,6 +249,11 @@ def _latent_sites(seen: Visit) -> tuple[LatentSite, ...]:
         )
         start += size
     if not sites:
+        if local:
+            raise ModelError(
+                f"All latent sites ({sorted(local)}) are drawn for every row: there is nothing that one row could "
+                "learn for the next. Give the rows a parameter in common."
+            )
         raise ModelError("The model has no latent site: there is nothing to learn.")
     return tuple(sites)
 
@@ -272,9 +289,11 @@ def _with_transforms(
     return tuple(done), tuple(np.asarray(a) for a in shared) if computed and shared else None
 
 
-def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
+def _compare(whole: Visit, n: int, one: Visit, two: Visit, local: frozenset[str]) -> None:
     """Refuses what changes with the number of rows and must not, or does not and must."""
     for name, site in whole.latents.items():
+        if name in local:
+            continue
         for other, length in ((one, 1), (two, 2)):
             there = other.latents.get(name)
             if there is None or jnp.shape(there["value"]) != jnp.shape(site["value"]):
@@ -283,8 +302,8 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit) -> None:
                 plates = [f.name for f in site["cond_indep_stack"]]
                 inside = f" (it is inside plate {plates[0]!r})" if plates else ""
                 raise ModelError(
-                    f"Latent site {name!r} changes with the number of rows: {shapes}{inside}. Latent sites in the data "
-                    "plate (one a row) are not supported yet; sum or integrate them out in the model. If it has one "
+                    f"Latent site {name!r} changes with the number of rows: {shapes}{inside}. A latent site of the "
+                    "rows' own must have one entry a row, along one axis: draw it inside the data plate. If it has one "
                     "element a group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
                 )
     for name in [*one.latents, *two.latents]:

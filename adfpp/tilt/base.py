@@ -35,6 +35,23 @@ class Tilted(NamedTuple):
     error: jax.Array | float = 0.0
 
 
+class Message(NamedTuple):
+    """What a factor says, as a Gaussian in the whitened field: ``exp(slope @ u - u @ precision @ u / 2)``.
+
+    Attributes:
+        log_z: ``()``, log of the factor's expectation under the cavity; in the limit of power 0 the expectation of its
+            log.
+        slope: ``(k,)``, its gradient at u = 0.
+        precision: ``(k, k)``; may be zero, negative or singular.
+        error: ``()``, as in ``Tilted``.
+    """
+
+    log_z: jax.Array
+    slope: jax.Array
+    precision: jax.Array
+    error: jax.Array | float = 0.0
+
+
 @dataclass(frozen=True)
 class ClosedForm:
     """A rule that knows the tilted moments of one distribution class exactly.

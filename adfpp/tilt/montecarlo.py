@@ -51,7 +51,7 @@ class MonteCarlo:
         def in_cavity(u: jax.Array) -> jax.Array:
             return log_factor(mean + scale @ u)
 
-        normal = jnp.asarray(_normal_points(self.points, size), dtype)
+        normal = jnp.asarray(normal_points(self.points, size), dtype)
         from_cavity = max(1, int(self.points * self.defensive))
         mode, root = peak_fit(in_cavity, size, dtype)
         inverse = jnp.linalg.inv(root)
@@ -111,7 +111,7 @@ def _controlled(weights: jax.Array, plain: jax.Array, control: jax.Array) -> tup
 
 
 @cache
-def _normal_points(points: int, size: int) -> np.ndarray:
+def normal_points(points: int, size: int) -> np.ndarray:
     """Scrambled Sobol points as standard normal draws ``(points, size)``, the same in every call."""
     from scipy.special import ndtri
     from scipy.stats import qmc
