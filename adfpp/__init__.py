@@ -1,4 +1,7 @@
-"""Online Bayesian inference for NumPyro models: assumed-density filtering, checked against NUTS."""
+"""Online Bayesian inference for NumPyro models: ADF and expectation propagation, checked against NUTS."""
+
+# after `import arviz` 1.x, NumPyro must be imported whole before any of its modules is: else it is run twice
+import numpyro as _numpyro  # noqa: F401
 
 from adfpp import checkpoint, distributions
 from adfpp._version import __version__ as __version__
@@ -6,7 +9,7 @@ from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
 from adfpp.checkpoint import CheckpointError
 from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
-from adfpp.ep import EP, EPInfo, EPResult, EPState, NotConverged
+from adfpp.ep import EP, EPInfo, EPResult, EPState
 from adfpp.export import ExportWarning, loo, to_arviz
 from adfpp.families import Belief, Diagonal, Full, Spherical
 from adfpp.importance import Reweighted
@@ -15,7 +18,8 @@ from adfpp.model import ModelError
 from adfpp.posterior import Posterior
 from adfpp.prior import PriorError
 from adfpp.selfcheck import Check, check
-from adfpp.stream import ADFTotals, RowsMarked, Trajectory
+from adfpp.smoothing import Smoothed, smooth
+from adfpp.stream import ADFTotals, NotConverged, RowsMarked, Trajectory
 from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Reweighted",
     "RowRefused",
     "RowsMarked",
+    "Smoothed",
     "Spherical",
     "Static",
     "Status",
@@ -59,5 +64,6 @@ __all__ = [
     "distributions",
     "loo",
     "register_tilt",
+    "smooth",
     "to_arviz",
 ]

@@ -20,7 +20,6 @@ from adfpp.kernel import Exchange, Moving, RowInfo, Status, fold_prior, fold_row
 from adfpp.model import PriorGroup, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering
-from adfpp.start import begin
 from adfpp.stream import (
     Interrupted,
     Log,
@@ -117,7 +116,7 @@ class ADF:
         if clashes:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
         self._takes_dt = "dt" in parameters
-        self._calls = Calls(model, self.rows, self.moments, self._compiled)
+        self.calls = Calls(model, self.rows, self.moments, self._compiled)
         self._lengths: Counter[int] = Counter()
 
     # ------------------------------------------------------------------------------------------ reading
@@ -130,10 +129,10 @@ class ADF:
             **kwargs: The model's keyword arguments.
         """
         prior = kwargs.pop("prior", None)
-        kwargs = self._without_dt(kwargs)[0]
-        plan, rows, shared = self._calls.planned(args, kwargs)
-        self._calls.check(plan.program, rows, shared)
-        found = self._calls.prior(plan.program, rows, shared, prior, revisited=False)
+        kwargs = self.without_dt(kwargs)[0]
+        plan, rows, shared = self.calls.planned(args, kwargs)
+        self.calls.check(plan.program, rows, shared)
+        found = self.calls.prior(plan.program, rows, shared, prior, revisited=False)
         return explanation(plan.program, self.family, found)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
@@ -146,30 +145,25 @@ class ADF:
                 another with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
             **kwargs: The model's keyword arguments.
         """
-        kwargs = self._without_dt(kwargs)[0]
+        kwargs = self.without_dt(kwargs)[0]
         if prior is not None and not isinstance(prior, Posterior | Mapping):
             raise TypeError(
                 f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
             )
-        plan, rows, shared = self._calls.planned(args, kwargs)
+        plan, rows, shared = self.calls.planned(args, kwargs)
         program = plan.program
-        self._calls.check(program, rows, shared)
-        found = self._calls.prior(program, rows, shared, prior, revisited=False)
-        inputs, sampler = (
-            program.prior_inputs(shared),
-            program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None),
-        )
-        belief, priors = begin(self.family, program.size, program.dtype, found, inputs, sampler)
+        self.calls.check(program, rows, shared)
+        _, (belief, priors) = self.calls.start(self.family, program, rows, shared, prior, revisited=False)
         if not isinstance(self.dynamics, Static):
             priors = {}  # what the prior says of θ at the beginning, it does not say of θ later
-        self._calls.latest = program
+        self.calls.latest = program
         places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
         setup = self.dynamics.setup(self.family, places, belief)
         return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key, priors)
 
     def _compiled(self, program: Program) -> Callable[..., Any]:
         """The program's fold, compiled for each length of batch."""
-        return jax.jit(partial(_fold, self.family, self.dynamics, program, partial(self._calls.prior_groups, program)))
+        return jax.jit(partial(_fold, self.family, self.dynamics, program, partial(self.calls.prior_groups, program)))
 
     # ------------------------------------------------------------------------------------------ folding
 
@@ -190,18 +184,18 @@ class ADF:
         """
         gaps = None
         if "dt" in kwargs:
-            kwargs, gaps = self._without_dt(kwargs)
-        plan, rows, shared = self._calls.planned(args, kwargs, going_on=True)
-        self._calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
+            kwargs, gaps = self.without_dt(kwargs)
+        plan, rows, shared = self.calls.planned(args, kwargs, going_on=True)
+        self.calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
         if not isinstance(state.belief.mean, Tracer):
-            self._calls.check(plan.program, rows, shared)
+            self.calls.check(plan.program, rows, shared)
         count = rows[0].shape[0]
         state, info = self._fold(plan, state, rows, shared, gaps, count)
         if strict:
             _raise_first(info.status, ADFResult(state, info))
         return state, info
 
-    def _without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """The model's keyword arguments, and the time gaps."""
         if "dt" not in kwargs:
             return dict(kwargs), None
@@ -272,15 +266,15 @@ class ADF:
         if snapshots is not None and snapshots < 1:
             raise ValueError(f"snapshots must be a number of rows, at least 1; it is {snapshots}.")
         options = {"state": state, "prior": prior, "shuffle": shuffle, "chunk_size": chunk_size}
-        kwargs, gaps = self._without_dt(kwargs)
+        kwargs, gaps = self.without_dt(kwargs)
         init_key, shuffle_key = jax.random.split(rng_key)
         if state is None:
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
             raise ValueError("Give either state (to go on) or prior (to begin), not both.")
-        plan, rows, shared = self._calls.planned(args, kwargs)
-        self._calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
-        self._calls.check(plan.program, rows, shared)
+        plan, rows, shared = self.calls.planned(args, kwargs)
+        self.calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
+        self.calls.check(plan.program, rows, shared)
         total = rows[0].shape[0]
         if gaps is not None:
             gaps = _checked_gaps(gaps, total, state.clock.dtype)
@@ -326,7 +320,7 @@ class ADF:
     def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
         """The posterior that a state (or a result) holds."""
         belief = (state.state if isinstance(state, ADFResult) else state).belief
-        return Posterior(self._calls.posterior_program(belief.mean.shape[-1]), self.family, belief)
+        return Posterior(self.calls.posterior_program(belief.mean.shape[-1]), self.family, belief)
 
     def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Posteriors of the latent sites in the data plate of new rows, given what the state has learned.
@@ -342,7 +336,7 @@ class ADF:
             one ``{site: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
         belief = (state.state if isinstance(state, ADFResult) else state).belief
-        plan, rows, shared = self._calls.planned(args, self._without_dt(kwargs)[0])
+        plan, rows, shared = self.calls.planned(args, self.without_dt(kwargs)[0])
         return local_posterior(plan.program, belief.mean, belief.scale, rows, shared)
 
 

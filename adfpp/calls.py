@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from adfpp.families import Family
 from adfpp.model import (
     Layout,
     ModelError,
@@ -22,7 +23,7 @@ from adfpp.model import (
 )
 from adfpp.posterior import Posterior
 from adfpp.prior import Block, Projection
-from adfpp.start import Prior
+from adfpp.start import Prior, Start, begin
 from adfpp.tilt import Moments
 
 
@@ -77,6 +78,7 @@ class Calls:
         self._rows_at: dict[Any, frozenset[int]] = {}
         self._checks: dict[int, RowCheck] = {}
         self._projected: dict[int, tuple[list[np.ndarray], Projection]] = {}
+        self._starts: dict[int, tuple[list[np.ndarray], tuple[Prior, Start]]] = {}
         self._prior_groups: dict[int, dict[str, tuple[PriorGroup, ...]]] = {}
 
     def planned(
@@ -215,6 +217,20 @@ class Calls:
                 blocks.append(block)
         return Prior(blocks, factors)
 
+    def start(
+        self, family: Family, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
+    ) -> tuple[Prior, Start]:
+        """The prior and the belief before any row, kept as in ``prior``, whose arguments these are."""
+        kept = self._starts.get(id(program))
+        if kept is not None and not prior and _same(kept[0], shared):
+            return kept[1]
+        found = self.prior(program, rows, shared, prior, revisited)
+        sampler = program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None)
+        start = begin(family, program.size, program.dtype, found, program.prior_inputs(shared), sampler)
+        if not prior:
+            self._starts[id(program)] = ([np.array(a) for a in shared], (found, start))
+        return found, start
+
     def prior_groups(self, program: Program, shared: Sequence[Any]) -> dict[str, tuple[PriorGroup, ...]]:
         """The factor groups of the model's prior, by site."""
         found = self._prior_groups.get(id(program))
@@ -226,7 +242,7 @@ class Calls:
         if priors:
             return program.project_prior(rows, shared, priors)
         kept = self._projected.get(id(program))
-        if kept is None or not all(np.array_equal(a, b) for a, b in zip(kept[0], shared, strict=True)):
+        if kept is None or not _same(kept[0], shared):
             kept = ([np.array(a) for a in shared], program.project_prior(rows, shared))
             self._projected[id(program)] = kept
         return kept[1]
@@ -283,6 +299,10 @@ class Calls:
         if size != self.latest.size:
             raise ModelError(f"The state holds {size} numbers, the model {self.latest.size}: it belongs to another.")
         return self.latest
+
+
+def _same(kept: Sequence[np.ndarray], shared: Sequence[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(kept, shared, strict=True))
 
 
 def _plan_key(layout: Layout, leaves: Sequence[Any]) -> Any:

@@ -19,8 +19,8 @@ from adfpp.model import ModelError, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering
 from adfpp.schedules import SCHEDULES, Progress, Reached, Settings, Task
-from adfpp.start import Base, base_of, begin
-from adfpp.stream import RowsMarked, suitable_chunk
+from adfpp.start import Base, base_of
+from adfpp.stream import NotConverged, RowsMarked, suitable_chunk
 from adfpp.sweeps import Compiled, compiled
 from adfpp.tilt import Moments, Variational, moments_named
 
@@ -57,9 +57,9 @@ class EPInfo(NamedTuple):
         step: ``(sweeps,)`` how far each sweep would have moved the belief, undamped.
         damping: ``(sweeps,)`` how much of it was done.
         log_evidence: EP's estimate of log p(data); under "window" that of ADF, under "stochastic" there is none (NaN).
-        log_z: ``(n,)`` log predictive density of each row given all the others; 0 for a refused row. (With a power
-            below 1, of that power of the row; under "window" given the rows before it; under "stochastic" given almost
-            all.)
+        log_z: ``(n,)`` log predictive density of each row given all the others, 0 for a refused row; of a row with
+            several factors the sum of theirs, each given all the others. (With a power below 1, of that power of the
+            row; under "window" given the rows before it; under "stochastic" given almost all.)
         status: ``(n,)`` ``Status`` codes.
         error: ``(n,)`` estimated error of the tilted moments.
         clamped: Sites whose precision was negative by no more than that error, and was set to 0, in the last sweep.
@@ -76,10 +76,6 @@ class EPInfo(NamedTuple):
     error: np.ndarray
     clamped: int
     priors: dict[str, int]
-
-
-class NotConverged(UserWarning):
-    """A run of EP ended before its sites had settled."""
 
 
 _RESERVED = frozenset("rng_key state prior progress_bar".split())
@@ -163,7 +159,7 @@ class EP:
         clashes = sorted(_RESERVED & set(inspect.signature(model).parameters))
         if clashes:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of EP's methods; rename it.")
-        self._calls = Calls(model, self.rows, self._rules(), self._compiled)
+        self.calls = Calls(model, self.rows, self._rules(), self._compiled)
         # the limit of power 0 starts from where power 1 ends: under a vague belief the mean of a log-likelihood may be
         # infinite
         self._first = None
@@ -177,7 +173,7 @@ class EP:
         return replace(self.moments, quadrature=rule, monte_carlo=rule)
 
     def _compiled(self, program: Program) -> Compiled:
-        return compiled(self.family, program, partial(self._calls.prior_groups, program))
+        return compiled(self.family, program, partial(self.calls.prior_groups, program))
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -189,9 +185,9 @@ class EP:
             prior: As in ``run``.
             **kwargs: The model's keyword arguments.
         """
-        plan, rows, shared = self._calls.planned(args, kwargs)
-        self._calls.check(plan.program, rows, shared)
-        found = self._calls.prior(plan.program, rows, shared, prior, revisited=True)
+        plan, rows, shared = self.calls.planned(args, kwargs)
+        self.calls.check(plan.program, rows, shared)
+        found = self.calls.prior(plan.program, rows, shared, prior, revisited=True)
         return explanation(plan.program, self.family, found)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> EPState:
@@ -208,14 +204,12 @@ class EP:
             raise TypeError(
                 f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
             )
-        plan, rows, shared = self._calls.planned(args, kwargs)
+        plan, rows, shared = self.calls.planned(args, kwargs)
         program = plan.program
-        self._calls.check(program, rows, shared)
+        self.calls.check(program, rows, shared)
         self._refuse_divided(program)
-        found = self._calls.prior(program, rows, shared, prior, revisited=True)
-        sampler = program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None)
-        belief, priors = begin(self.family, program.size, program.dtype, found, program.prior_inputs(shared), sampler)
-        self._calls.latest = program
+        found, (belief, priors) = self.calls.start(self.family, program, rows, shared, prior, revisited=True)
+        self.calls.latest = program
         if self.family.sites_in_field:
             base: Any = base_of(found.blocks, program.size, program.dtype)
         else:
@@ -233,9 +227,9 @@ class EP:
         if whole and self.power < 1.0:
             names = ", ".join(s.name for s in program.local if s.support is None)
             raise ModelError(
-                f"power={self.power:g} with local latents: {names} is integrated out of site {whole[0]!r} row by row, "
-                "and a power of what is left is not what is left of a power. Use power=1, or give the latent a value for "
-                "each row as a global site."
+                f"power={self.power:g} with local latents: {names} is integrated out of site {whole[0]!r} by row, "
+                "and a power of what is left is not what is left of a power. Use power=1, or make it a global site "
+                "with a value for each row."
             )
 
     # ------------------------------------------------------------------------------------------ running
@@ -275,7 +269,7 @@ class EP:
             state = state.state
         if self._first is not None and state is None:
             state = self._first.run(init_key, *args, prior=prior, progress_bar=progress_bar, **kwargs).state
-        plan, rows, shared = self._calls.planned(args, kwargs)
+        plan, rows, shared = self.calls.planned(args, kwargs)
         program, total = plan.program, rows[0].shape[0]
         begun = self.init(init_key, *args, prior=prior, **kwargs)
         if self.schedule == "stochastic":
@@ -291,7 +285,7 @@ class EP:
                 )
             begun = state._replace(sites=tuple(np.array(a) for a in state.sites), base=begun.base)
         elif state is not None:
-            self._calls.refuse_foreign(state.belief.mean.shape[-1], program)
+            self.calls.refuse_foreign(state.belief.mean.shape[-1], program)
             if not self.family.sites_in_field or state.belief.scale.ndim != 2:
                 raise ValueError("Only a state of the full family can be handed on to EP with family='full'.")
             warm = state.belief
@@ -356,9 +350,10 @@ class EP:
             last = f"{info.step[-1]:.2g}" if len(info.step) else "nan"
             unsettled = f" The rows that move most: {_listed(reached.unsettled)}." if len(reached.unsettled) else ""
             warnings.warn(
-                f"EP has not settled after {info.sweeps} sweeps: the last would move the belief by {last} sds "
-                f"(tol {self.tol:g}).{unsettled}{held} What is returned is the last proper belief. Give it more "
-                "max_sweeps, a damping such as .3, schedule='sequential' or power=.5, and check it against NUTS.",
+                f"EP has not settled after {info.sweeps} sweep{'s' * (info.sweeps != 1)}: undamped, the last moves "
+                f"the belief by {last} sds (tol {self.tol:g}).{unsettled}{held} What is returned is the last proper "
+                "belief. Give it more max_sweeps, a damping such as .3, schedule='sequential' or power=.5, and check it "
+                "against NUTS.",
                 NotConverged,
                 stacklevel=4,
             )
@@ -371,7 +366,7 @@ class EP:
     def get_posterior(self, state: Any) -> Posterior:
         """The posterior that a state (or a result) holds."""
         state = state.state if isinstance(state, Result) else state
-        return Posterior(self._calls.posterior_program(state.belief.mean.shape[-1]), self.family, state.belief)
+        return Posterior(self.calls.posterior_program(state.belief.mean.shape[-1]), self.family, state.belief)
 
     def get_local(self, state: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Posteriors of the latent sites in the data plate, which are integrated out row by row.
@@ -386,7 +381,7 @@ class EP:
             one ``{site: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
         state = state.state if isinstance(state, Result) else state
-        plan, rows, shared = self._calls.planned(args, kwargs)
+        plan, rows, shared = self.calls.planned(args, kwargs)
         if any(a.shape[0] != rows[0].shape[0] for a in state.sites):
             raise ValueError(
                 f"The state holds sites of {state.sites[0].shape[0]} rows, and these are {rows[0].shape[0]}: pass the "

@@ -20,12 +20,14 @@ from adfpp.field import (
     Trace,
     affine_part,
     depends_on,
+    gaussian_but_for,
     known_value,
     part_of,
     smallest_cut,
     tail_part,
 )
-from adfpp.tilt import ClosedForm, Moments, MonteCarlo, Quadrature, Tilted, whole_line
+from adfpp.tilt import ClosedForm, Conditional, Moments, MonteCarlo, Quadrature, Tilted, whole_line
+from adfpp.triangles import whiten
 
 
 class SiteOutputs(NamedTuple):
@@ -143,7 +145,7 @@ class FactorGroup:
     elements: tuple[int, ...]
     field_size: int
     field: str
-    rule: ClosedForm | Quadrature | MonteCarlo
+    rule: ClosedForm | Quadrature | Conditional | MonteCarlo
     why: str
     matrices: Callable[..., tuple[jax.Array, jax.Array]]
     flags: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
@@ -230,6 +232,10 @@ def _grouped(
             behind = None
         else:
             behind = tail_part(trace, members, site.log_prob, elements)
+            left = gaussian_but_for(trace, members[0], site.log_prob) if whole > 1 and moments.max_quadrature else None
+            if left is not None and isinstance(moments.quadrature, Quadrature):
+                rule = Conditional(None if left < 0 else left, moments.quadrature)
+                why = "Gaussian: by algebra" if left < 0 else "1-dimensional integral: Gaussian in the rest"
             tilts = _general_prepare(behind, rule)
         outer = np.flatnonzero(entered)
         prepare, local = tilts, None
@@ -486,7 +492,7 @@ def _with_locals(
     def whitened(scale: jax.Array, spread: jax.Array) -> tuple[jax.Array, jax.Array]:
         """L and Q of [T, B s0]."""
         top = scale if k == size else jnp.zeros((size, k), scale.dtype).at[outer].set(scale)
-        return orthonormal(jnp.concatenate([top, spread], 1))
+        return whiten(jnp.concatenate([top, spread], 1))
 
     def prepare(*inputs: Any) -> Callable[..., Tilted]:
         tilt, joint = prepare_joint(*inputs)
@@ -523,7 +529,7 @@ def _with_locals(
         def marginal(e: Any, field: jax.Array) -> jax.Array:
             centre, spread, _, _ = joint(e, field)
             if log_factor is None or 0 < size <= own:
-                return tilt(e, centre, orthonormal(spread)[0]).log_z
+                return tilt(e, centre, whiten(spread)[0]).log_z
             of = partial(log_factor, e=e)
             if not own or not size:
                 return of(centre).astype(field.dtype)
@@ -565,27 +571,4 @@ def _output_of(trace: Trace, output: Any) -> Callable[..., Any]:
 
 def field_root(f: jax.Array) -> jax.Array:
     """Lower triangular L ``(k, k)`` with L Lᵀ = F Fᵀ for F ``(k, n)``."""
-    return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else orthonormal(f)[0]
-
-
-def orthonormal(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """F = L Q, with L ``(k, k)`` lower triangular and the rows of Q ``(k, n)`` orthonormal, 0 where F is deficient.
-
-    Gram-Schmidt, each row cleaned twice.
-    """
-    size, dtype = f.shape[0], f.dtype
-    if not size:
-        return jnp.zeros((0, 0), dtype), f
-    tiny = 4.0 * float(jnp.finfo(dtype).eps)
-    lower, rows = jnp.zeros((size, size), dtype), jnp.zeros_like(f)
-    for i in range(size):
-        rest, before = f[i], jnp.sqrt(f[i] @ f[i])
-        for _ in range(2 if i else 0):
-            part = rows[:i] @ rest
-            lower = lower.at[i, :i].add(part)
-            rest = rest - part @ rows[:i]
-        norm = jnp.sqrt(rest @ rest)
-        usable = norm > tiny * before
-        lower = lower.at[i, i].set(jnp.where(norm <= tiny * before, 0.0, norm))  # NaN stays, for the guard to see
-        rows = rows.at[i].set(jnp.where(usable, rest / jnp.where(usable, norm, 1.0), 0.0))
-    return lower, rows
+    return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else whiten(f)[0]

@@ -423,6 +423,52 @@ def _augmenting_path(residual: list[dict[int, int]], start: int, end: int) -> di
 # ------------------------------------------------------------------------------------------------- the two halves
 
 
+def gaussian_but_for(trace: Trace, cut: Cut, output: Any) -> int | None:
+    """The one number of a field, given which an output is quadratic in the others; -1 if it is so in all of them."""
+    starts = np.cumsum([0, *(len(i) for i in cut.indices)])
+    behind = _needed(trace.equations, [output], frozenset(cut.values))
+    for left_out in (None, *(v for v, i in enumerate(cut.indices) if len(i) == 1)):
+        varying = {v for i, v in enumerate(cut.values) if i != left_out}
+        if varying and _polynomial_degree(behind, varying, output) <= 2:
+            return -1 if left_out is None else int(starts[left_out])
+    return None
+
+
+_MORE = 3  # stands for any higher degree, and for what is no polynomial
+
+
+def _polynomial_degree(behind: Sequence[Any], varying: set[Any], output: Any) -> int:
+    """Joint degree of an output as a polynomial in some values, everything else fixed; at most ``_MORE``."""
+    degrees: dict[Any, int] = dict.fromkeys(varying, 1)
+    for eqn in behind:
+        of = [0 if isinstance(v, jex.Literal) else degrees.get(v, 0) for v in eqn.invars]
+        name = eqn.primitive.name
+        if not any(of):
+            continue
+        if name in _LINEAR:
+            degree = max(of)
+        elif name in _BILINEAR:
+            degree = sum(of)
+        elif name == "div":
+            degree = of[0] if of[1] == 0 else _MORE
+        elif name == "select_n":
+            degree = max(of) if of[0] == 0 else _MORE
+        elif name in _INDEXED:
+            degree = max(of) if not any(of[_INDEXED[name] :]) else _MORE
+        elif name == "square":
+            degree = 2 * of[0]
+        elif name == "integer_pow" and eqn.params["y"] > 0:
+            degree = eqn.params["y"] * of[0]
+        else:
+            degree = _MORE
+        for v in eqn.outvars:
+            if jnp.issubdtype(v.aval.dtype, jnp.floating):
+                degrees[v] = min(degree, _MORE)
+            else:
+                degrees[v] = _MORE
+    return degrees.get(output, 0)
+
+
 def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """The fields of several cuts through the same values.
 
@@ -556,10 +602,30 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
     positions = _stacked_positions(cuts) if len(cuts) > 1 else None
     places = np.asarray(elements)
     marked = _marked_values(trace, moving, output, elements) if cuts[0].size == 1 else None
+    alone = _elements_stand_alone(moving, cuts, output, elements)
 
     def prepare(*inputs: Any) -> tuple[Callable[[jax.Array, Any], jax.Array], Callable[..., Marks]]:
         shared = trace.constants | dict(zip(trace.inputs, inputs, strict=True))
         _evaluate(fixed, shared)
+
+        def one_alone(h: jax.Array, e: Any = 0) -> jax.Array:
+            """As ``log_factor``, of one element of each vector instead of all."""
+            place = jnp.asarray(places)[e]
+
+            def of(v: Any) -> Any:
+                if isinstance(v, jex.Literal) or v in env:
+                    return _read(v, env)
+                known = shared[v]
+                return known[place] if jnp.ndim(known) else known
+
+            env: Env = {v: h[i].astype(v.aval.dtype) for i, v in enumerate(values)}
+            for eqn in moving:
+                if eqn.primitive.name in _ELEMENTWISE:
+                    params = eqn.primitive.get_bind_params(eqn.params)
+                    env[eqn.outvars[0]] = eqn.primitive.bind(*[of(v) for v in eqn.invars], **params)
+                else:  # one of _STRETCHES
+                    env[eqn.outvars[0]] = of(eqn.invars[0])
+            return env[output]
 
         def log_factor(h: jax.Array, e: Any = 0) -> jax.Array:
             env = dict(shared)
@@ -586,7 +652,7 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
                 return Marks(jnp.zeros(0, dtype), 0)
             return Marks(crossings(marked, dtype, e), marked.centres)
 
-        return log_factor, marks
+        return one_alone if alone else log_factor, marks
 
     def _unstack(h: jax.Array, e: Any) -> list[jax.Array]:
         if not values:
@@ -606,6 +672,30 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
         return [p.reshape(v.aval.shape).astype(v.aval.dtype) for v, p in zip(values, parts, strict=True)]
 
     return prepare
+
+
+_STRETCHES = frozenset("broadcast_in_dim reshape squeeze copy".split())
+
+
+def _elements_stand_alone(moving: Sequence[Any], cuts: Sequence[Cut], output: Any, chosen: Sequence[int]) -> bool:
+    """Whether each element of a vector behind several cuts can be computed by itself, on numbers for vectors."""
+    size = output.aval.size
+    if len(cuts) < 2 or output.aval.shape != (size,) or output in cuts[0].values:
+        return False
+    shapes = ((), (size,))
+    for eqn in moving:
+        same = all(np.shape(v.val) == () if isinstance(v, jex.Literal) else v.aval.shape in shapes for v in eqn.invars)
+        if eqn.primitive.name not in _ELEMENTWISE | _STRETCHES or not same or len(eqn.outvars) != 1:
+            return False
+        if eqn.outvars[0].aval.shape not in shapes:
+            return False
+    for cut, place in zip(cuts, chosen, strict=True):
+        for value, indices in zip(cut.values, cut.indices, strict=True):
+            if len(indices) != 1 or value.aval.shape not in shapes:
+                return False
+            if value.aval.shape == (size,) and size > 1 and indices[0] != place:
+                return False
+    return True
 
 
 def part_of(trace: Trace, output: Any) -> Callable[..., Any]:

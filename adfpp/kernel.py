@@ -12,8 +12,9 @@ from adfpp.dynamics import Dynamics, Static
 from adfpp.factors import FactorGroup
 from adfpp.families import Belief, Family
 from adfpp.families.gaussian import Window
-from adfpp.sites import cavity, inverse_upper, least_pivot, reversed_cholesky, site_of, told
+from adfpp.sites import cavity, least_pivot, site_of, told
 from adfpp.tilt import ClosedForm, Message, Tilted, Variational
+from adfpp.triangles import inverse_upper, reversed_cholesky, whiten
 
 
 class Status(IntEnum):
@@ -107,45 +108,6 @@ class Moving(NamedTuple):
     clock: jax.Array
     started: jax.Array
     setup: Any
-
-
-def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """F = L Q, with L ``(k, k)`` lower triangular and the rows of Q ``(k, N)`` orthonormal, 0 where F is deficient."""
-    size = f.shape[0]
-    if size == 1:
-        norm = jnp.sqrt(f[0] @ f[0])
-        return norm[None, None], _over(f, norm, (norm > 0) & (norm < jnp.inf))
-    if size <= 3:
-        return _gram_schmidt(f)
-    q, r = jnp.linalg.qr(f.T)
-    sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0)
-    return (r * sign[:, None]).T, _over((q * sign).T, jnp.ones((), f.dtype), jnp.all(jnp.isfinite(r)))
-
-
-def _over(a: jax.Array, norm: jax.Array, usable: jax.Array) -> jax.Array:
-    """A / norm, or zero: a row that is not finite must not reach the belief even when multiplied by nothing."""
-    return jnp.where(usable, a * (1.0 / jnp.where(usable, norm, 1.0)), 0.0)
-
-
-def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Gram-Schmidt, each row cleaned twice: enough for any conditioning."""
-    size, dtype = f.shape[0], f.dtype
-    rows: list[jax.Array] = []
-    scale = [[jnp.zeros((), dtype)] * size for _ in range(size)]
-    tiny = 4.0 * float(jnp.finfo(dtype).eps)
-    for i in range(size):
-        rest, before = f[i], jnp.sqrt(f[i] @ f[i])
-        for _ in range(2):
-            for j, q in enumerate(rows):
-                part = q @ rest
-                scale[i][j] = scale[i][j] + part
-                rest = rest - part * q
-        norm = jnp.sqrt(rest @ rest)
-        usable = (norm > tiny * before) & (norm < jnp.inf)
-        # NaN stays in the scale, for the guard to see
-        scale[i][i] = jnp.where(norm <= tiny * before, 0.0, norm)
-        rows.append(_over(rest, norm, usable))
-    return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
 def judge(

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from adfpp.posterior import Posterior
-from adfpp.stream import ADFTotals, RowsMarked, Trajectory
+from adfpp.stream import ADFTotals, NotConverged, RowsMarked, Trajectory
 
 
 class _StateAndInfo(NamedTuple):
@@ -102,7 +102,8 @@ class Result(_StateAndInfo):
         """
         made = self.run
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RowsMarked)
+            warnings.simplefilter("ignore", RowsMarked)  # said once is enough
+            warnings.simplefilter("ignore", NotConverged)
             kept = {} if snapshots is None else {"snapshots": snapshots}
             return made.learner.run(made.rng_key, *args, progress_bar=False, **kept, **made.options, **kwargs)
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.tilt import Message, Tilted
+from adfpp.triangles import inverse_lower, inverse_of, inverse_upper, reversed_cholesky
 
 
 def site_size(field_size: int) -> int:
@@ -162,56 +163,3 @@ def site_of(message: Message, mean: jax.Array, scale: jax.Array) -> jax.Array:
     back = inverse_lower(scale + jnp.diag(usable))
     precision = back.T @ message.precision @ back
     return pack(back.T @ message.slope + precision @ mean, precision)
-
-
-# ------------------------------------------------------------------------------- triangles of a few numbers
-
-_WRITTEN_OUT = 4
-
-
-def reversed_cholesky(a: jax.Array) -> jax.Array:
-    """Upper triangular U with U Uᵀ = a, NaN where a is not positive definite."""
-    size = a.shape[0]
-    if size == 1:
-        return jnp.sqrt(a)
-    if size > _WRITTEN_OUT:
-        return jnp.linalg.cholesky(a[::-1, ::-1])[::-1, ::-1]
-    u: list[list[Any]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
-    for j in reversed(range(size)):
-        u[j][j] = jnp.sqrt(a[j, j] - sum(u[j][m] * u[j][m] for m in range(j + 1, size)))
-        for i in range(j):
-            u[i][j] = (a[i, j] - sum(u[i][m] * u[j][m] for m in range(j + 1, size))) / u[j][j]
-    return jnp.stack([jnp.stack(row) for row in u])
-
-
-def inverse_lower(a: jax.Array) -> jax.Array:
-    """Inverse of a lower triangular matrix."""
-    size = a.shape[0]
-    if size == 1:
-        return 1.0 / a
-    if size > _WRITTEN_OUT:
-        return jax.scipy.linalg.solve_triangular(a, jnp.eye(size, dtype=a.dtype), lower=True)
-    x: list[list[Any]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
-    for i in range(size):
-        x[i][i] = 1.0 / a[i, i]
-        for j in range(i):
-            x[i][j] = -x[i][i] * sum(a[i, m] * x[m][j] for m in range(j, i))
-    return jnp.stack([jnp.stack(row) for row in x])
-
-
-def inverse_upper(a: jax.Array) -> jax.Array:
-    """Inverse of an upper triangular matrix."""
-    return inverse_lower(a.T).T
-
-
-def inverse_of(root: jax.Array) -> jax.Array:
-    """Inverse of any small root."""
-    size = root.shape[0]
-    if size == 1:
-        return 1.0 / root
-    return jnp.linalg.inv(root) if size > 2 else _inverse_two(root)
-
-
-def _inverse_two(a: jax.Array) -> jax.Array:
-    determinant = a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0]
-    return jnp.stack([jnp.stack([a[1, 1], -a[0, 1]]), jnp.stack([-a[1, 0], a[0, 0]])]) / determinant

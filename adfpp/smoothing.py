@@ -30,14 +30,13 @@ import numpy as np
 
 from adfpp.adf import ADF
 from adfpp.dynamics import Dynamics, Static
-from adfpp.ep import NotConverged
 from adfpp.families import Belief, Family
 from adfpp.kernel import Exchange, Moving, RowInfo, Status, VisitInfo, fold_rows
 from adfpp.model import Program
 from adfpp.posterior import Posterior
 from adfpp.schedules import Progress
 from adfpp.sites import unpack
-from adfpp.stream import Log, suitable_chunk
+from adfpp.stream import Log, NotConverged, suitable_chunk
 from adfpp.sweeps import Gathered, Sites, gather, survey
 
 _RESERVED = frozenset("sweeps tol".split())
@@ -136,8 +135,8 @@ def smooth(
         kwargs = {**kwargs, "dt": dt}
     key = jax.random.key(0) if rng_key is None else rng_key
     state = adf.init(key, *args, prior=prior, **kwargs)
-    kwargs, gaps = adf._without_dt(kwargs)
-    plan, rows, shared = adf._calls.planned(args, kwargs)
+    kwargs, gaps = adf.without_dt(kwargs)
+    plan, rows, shared = adf.calls.planned(args, kwargs)
     total, size = rows[0].shape[0], plan.program.size
     dtype = np.dtype(plan.program.dtype)
     _refuse_large(total, size, dtype)

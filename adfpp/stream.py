@@ -71,6 +71,10 @@ class RowsMarked(UserWarning):
     """Some rows of a run were refused or absorbed inaccurately."""
 
 
+class NotConverged(UserWarning):
+    """A run of EP ended before its sites had settled."""
+
+
 class Log:
     """What a run keeps of its rows' info: all of it, some of it, or totals."""
 

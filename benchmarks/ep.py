@@ -500,6 +500,10 @@ Covariates are standardised. Priors: Normal(0, 2.5²) for the coefficients (1 fo
 stream with all rows of one label before those of the other. The reference of centred eight schools is sampled in the
 non-centred form, which NUTS can do without divergences, and turned into effects.
 
+In eight schools log tau has a skewness of −1.3: any tau near 0 explains eight such estimates about equally well, and
+its prior does not vanish there. Gaussian sites cannot hold that tail, in either form: the mean is right and the sd
+too small. With a prior that vanishes at 0, such as LogNormal(1, 1), the ratio of the sds is .97.
+
 {table}"""
 
 

@@ -16,10 +16,10 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import integrate, special
 
 import adfpp
-from adfpp.factors import orthonormal
 from adfpp.model import Joint, Program, read
 from adfpp.model.local import local_posterior
 from adfpp.tilt import AUTO
+from adfpp.triangles import whiten
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(7)
@@ -66,7 +66,7 @@ def tilted(program: Program, mean: Array, covariance: Array, *row: Array) -> tup
     @jax.jit
     def moments(*inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         matrix, field = group.matrices(mean, *inputs)
-        scale, q = orthonormal(matrix[0] @ jnp.linalg.cholesky(covariance))
+        scale, q = whiten(matrix[0] @ jnp.linalg.cholesky(covariance))
         found = group.prepare(*inputs)(0, field[0], scale)
         bracket = jnp.eye(len(mean)) + q.T @ (found.root @ found.root.T - jnp.eye(len(scale))) @ q
         root = jnp.linalg.cholesky(covariance)

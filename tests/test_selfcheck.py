@@ -1,5 +1,6 @@
 """The self-check: importance weights against exact answers, and verdicts on streams made to deserve them."""
 
+import sys
 from typing import Any
 
 import arviz as az
@@ -488,11 +489,19 @@ def test_ep_notices_a_model_that_does_not_fit() -> None:
     result = ep.run(jax.random.key(0), y=y, noise=1.0, progress_bar=False)
     calibrated = check(ep, result, y=y, noise=1.0, predictions=200, num_samples=1000, progress_bar=False)
     assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
-    # exact leave-one-out ranks of a conjugate model
-    precision = 1 / 25 + 199.0
-    exact = stats.norm.cdf(y, (y.sum() - y) / precision, np.sqrt(1 + 1 / precision))
-    np.testing.assert_allclose(calibrated.pit, exact, atol=0.15)
-    assert np.abs(calibrated.pit - exact).mean() < 0.03
+
+
+def test_leave_one_out_ranks_are_exact_in_a_conjugate_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows, so that a rank among predictions from all rows, its own among them, would be seen to be another."""
+    monkeypatch.setattr(sys.modules["adfpp.selfcheck"], "_DRAWS", 8000)
+    y, ep = np.array([-0.7, 0.3, 1.8]), adfpp.EP(level)
+    result = ep.run(jax.random.key(0), y=y, noise=1.0, progress_bar=False)
+    found = check(ep, result, y=y, noise=1.0, num_samples=8000, progress_bar=False)
+    without, own = 1 / 25 + 2.0, 1 / 25 + 3.0
+    exact = stats.norm.cdf(y, (y.sum() - y) / without, np.sqrt(1 + 1 / without))
+    assert np.abs(stats.norm.cdf(y, y.sum() / own, np.sqrt(1 + 1 / own)) - exact).max() > 0.05
+    np.testing.assert_allclose(found.pit, exact, atol=0.02)
+    assert np.isnan(found.pit_p)  # three ranks are no distribution
 
 
 @pytest.mark.slow

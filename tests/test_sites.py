@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from adfpp.sites import cavity, inverse_lower, pack, reversed_cholesky, site_of, site_size, told, unpack
+from adfpp.sites import cavity, pack, site_of, site_size, told, unpack
 from adfpp.tilt import Message, Tilted
+from adfpp.triangles import inverse_lower, reversed_cholesky
 
 SIZES = [1, 2, 3, 5]
 

@@ -13,7 +13,7 @@ never become indefinite, at any precision.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -65,7 +65,7 @@ class Family(Protocol):
     """
 
     name: str
-    sites_in_field: bool
+    sites_in_field: ClassVar[bool]
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """The belief that matches independent prior blocks."""
@@ -193,7 +193,7 @@ class Full:
     """All means, variances and correlations: N(N+1)/2 + N numbers, rank-k updates of a square root."""
 
     name: str = "full"
-    sites_in_field: bool = True
+    sites_in_field: ClassVar[bool] = True
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """Puts the blocks on the diagonal."""
@@ -324,7 +324,7 @@ class Diagonal:
     """Means and variances, correlations dropped after each row: 2N numbers, O(N) a row."""
 
     name: str = "diagonal"
-    sites_in_field: bool = False
+    sites_in_field: ClassVar[bool] = False
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """Marginal variances of the blocks."""
@@ -419,7 +419,7 @@ class Spherical:
     """Means and one common variance: N + 1 numbers (Opper's (9.4), the scalar BOnA)."""
 
     name: str = "spherical"
-    sites_in_field: bool = False
+    sites_in_field: ClassVar[bool] = False
 
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
         """The mean of the marginal variances."""

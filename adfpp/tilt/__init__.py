@@ -2,6 +2,7 @@
 
 from adfpp.tilt.base import ClosedForm, Message, Tilted, closed_form, register_tilt, whole_line
 from adfpp.tilt.closed import gaussian_tilt, normal_tail, normal_tilt, probit_tilt, rosenblatt_tilt
+from adfpp.tilt.conditional import Conditional
 from adfpp.tilt.montecarlo import MonteCarlo
 from adfpp.tilt.quadrature import Quadrature
 from adfpp.tilt.strategy import ACCURATE, AUTO, MONTE_CARLO, QUADRATURE, Moments, moments_named
@@ -13,6 +14,7 @@ __all__ = [
     "MONTE_CARLO",
     "QUADRATURE",
     "ClosedForm",
+    "Conditional",
     "Message",
     "Moments",
     "MonteCarlo",

@@ -40,6 +40,7 @@ class Quadrature:
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
         report_tensor: The same for fields of two and three numbers.
         nodes: Gauss-Hermite nodes of the first tier.
+        tensor_tol: Target of the estimated error for fields of two and three numbers.
         tensor_nodes: Gauss nodes of a panel in three dimensions.
         max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
     """
@@ -48,6 +49,7 @@ class Quadrature:
     report: float = 1e-6
     report_tensor: float = 2e-2
     nodes: int = 20
+    tensor_tol: float = 1e-5
     tensor_nodes: int = 3
     max_panels: int = 100
 
@@ -68,14 +70,14 @@ class Quadrature:
         if mean.shape[0] == 1:
             known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
             return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
-        return few_dimensions(log_factor, mean, scale, tol, self.tensor_nodes)
+        return few_dimensions(log_factor, mean, scale, max(self.tensor_tol, tol), self.tensor_nodes)
 
 
 # ---------------------------------------------------------------------------------------------- one dimension
 
 
 @cache
-def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes, and the matrix that turns factor values there into coefficients of normalised Hermite polynomials."""
     x, w = hermegauss(nodes)
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
@@ -89,7 +91,7 @@ def _one_dimension(
     eps = float(jnp.finfo(dtype).eps)
     values = jax.vmap(lambda h: log_factor(h[None]))
 
-    x, matrix = _hermite(nodes)
+    x, matrix = hermite(nodes)
     tails = (slice(nodes - 12, nodes - 8), slice(nodes - 4, nodes))
     chosen = np.concatenate([matrix[:3], *[matrix[t] for t in tails]])
     log_values = values(centre + sd * jnp.asarray(x, dtype))
@@ -126,7 +128,7 @@ def _hidden(
     nodes: int,
 ) -> jax.Array:
     """How much a narrow peak at a landmark may hold that the nodes do not see: factor minus its interpolant there."""
-    _, matrix = _hermite(nodes)
+    _, matrix = hermite(nodes)
     u = jnp.where(jnp.isnan(at), 0.0, (at - centre) / sd)
     near = jnp.abs(u) < 6.0
     v = jnp.where(near, u, 0.0)
@@ -213,7 +215,7 @@ def _adaptive(
 
     known = (marks.at - centre) / sd
     known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN, too, fails the comparison
-    peak, top, width, edges = _frame(log_tilt, known)
+    peak, top, width, edges = frame(log_tilt, known)
     unit, (total, first, second), errors = _integrate(log_tilt, peak, top, width, edges, rule.max_panels, tol)
     offset = first / total
     variance = second / total - offset * offset
@@ -232,7 +234,7 @@ def _adaptive(
     )
 
 
-def _frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The peak of the tilt, the log-tilt there, its width, and sorted edges between which to integrate.
 
     The edges are the peak, where the tilt has dropped by 2 and where it has dropped out of sight on either side, the

@@ -36,7 +36,8 @@ class Moments:
 
 AUTO = Moments()
 ACCURATE = Moments(
-    quadrature=Quadrature(tol=1e-11, report=1e-8, max_panels=400, tensor_nodes=5), monte_carlo=MonteCarlo(points=8192)
+    quadrature=Quadrature(tol=1e-11, report=1e-8, max_panels=400, tensor_tol=1e-8, tensor_nodes=5),
+    monte_carlo=MonteCarlo(points=8192),
 )
 QUADRATURE = Moments(closed=False)
 MONTE_CARLO = Moments(closed=False, max_quadrature=0)

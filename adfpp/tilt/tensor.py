@@ -1,9 +1,9 @@
 """Tilted moments of fields of two and three numbers.
 
-In two tiers. Tensor Gauss-Hermite on the cavity, with its Hermite coefficients as judge. Where that is not enough,
-panels graded around the peak: along the principal axes of the tilt's curvature, tensor Kronrod panels whose edges are
-the peak, where the tilt has dropped by 2 and out of sight, and the end of the cavity; then Gauss-Hermite fitted to the
-moments so found, as long as that lowers the estimated error.
+In two tiers. Tensor Gauss-Hermite on the cavity, with its Hermite coefficients as judge, then fitted to the moments so
+found, as long as that lowers the estimated error. Where that is not enough, panels graded around the peak: along the
+principal axes of the tilt's curvature, tensor Kronrod panels whose edges are the peak, where the tilt has dropped by 2
+and out of sight, and the end of the cavity; then Gauss-Hermite fitted to the moments again.
 """
 
 import math
@@ -20,6 +20,7 @@ from numpy.polynomial.hermite_e import hermegauss, hermevander
 from adfpp.tilt.base import Tilted
 from adfpp.tilt.peak import peak_fit
 from adfpp.tilt.rules import LOST, kronrod, tail_error
+from adfpp.triangles import small_cholesky
 
 LogFactor = Callable[[jax.Array], jax.Array]
 A = TypeVar("A")
@@ -66,14 +67,14 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     )
 
 
-def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol: float, nodes: int) -> Tilted:
+def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, enough: float, nodes: int) -> Tilted:
     """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
 
     Args:
         log_factor: ``(k,) -> ()``.
         mean: ``(k,)``.
         scale: ``(k, k)``.
-        tol: The estimated error that is enough.
+        enough: The estimated error at which it ends.
         nodes: Gauss nodes of a panel of three dimensions; the Kronrod rule around them has twice as many and one.
     """
     size, dtype = mean.shape[0], mean.dtype
@@ -103,7 +104,9 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
         log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
         return Tilted(log_z, centre + root @ shift, lower, error)
 
-    def harder() -> Tilted:
+    def refined(start: Tilted) -> Tilted:
+        """The rule fitted to what has been found, as long as that lowers the estimated error."""
+
         def again(carry: tuple[Tilted, Any, Any]) -> tuple[Tilted, Any, Any]:
             best, _, count = carry
             new = fitted(best.shift, best.root)
@@ -112,13 +115,15 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, tol
 
         def unfinished(carry: tuple[Tilted, Any, Any]) -> jax.Array:
             best, better, count = carry
-            return (best.error >= tol) & better & (count < 4)
+            return (best.error >= enough) & better & (count < 4)
 
-        start: Any = (_graded(in_cavity, log_tilt, size, dtype, nodes), jnp.asarray(True), 0)
-        return jax.lax.while_loop(unfinished, again, start)[0]
+        begun: Any = (start, start.error < jnp.inf, 0)
+        return jax.lax.while_loop(unfinished, again, begun)[0]
 
-    first = fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype))
-    found = jax.lax.cond(first.error < tol, lambda: first, harder)
+    first = refined(fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)))
+    found = jax.lax.cond(
+        first.error < enough, lambda: first, lambda: refined(_graded(in_cavity, log_tilt, size, dtype, nodes))
+    )
     # rounding is told, but does not call for more nodes
     return found._replace(error=found.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(found.log_z)))
 
@@ -188,17 +193,3 @@ def _graded(
     error = jnp.where(jnp.all(jnp.isfinite(lower)) & (mass > 0), error, jnp.inf)
     log_z = highest + jnp.log(mass) - 0.5 * size * math.log(2.0 * math.pi)
     return Tilted(log_z, mode + axes @ shift, lower, error)
-
-
-def small_cholesky(a: jax.Array) -> jax.Array:
-    """Lower Cholesky root of a 2×2 or 3×3 matrix, written out: NaN where it is not positive definite."""
-    size = a.shape[0]
-    rows: list[list[jax.Array]] = []
-    for i in range(size):
-        row: list[jax.Array] = []
-        for j in range(i):
-            row.append((a[i, j] - sum(row[m] * rows[j][m] for m in range(j))) / rows[j][j])
-        row.append(jnp.sqrt(a[i, i] - sum(x * x for x in row)))
-        rows.append(row)
-    zero = jnp.zeros((), a.dtype)
-    return jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])
