@@ -348,12 +348,13 @@ class EP:
             prior = [k for k, s in info.priors.items() if s == Status.HELD]
             held += f" Prior factors held back: {', '.join(prior)}." if prior else ""
             last = f"{info.step[-1]:.2g}" if len(info.step) else "nan"
+            plural = "s" if info.sweeps != 1 else ""
             unsettled = f" The rows that move most: {_listed(reached.unsettled)}." if len(reached.unsettled) else ""
             warnings.warn(
-                f"EP has not settled after {info.sweeps} sweep{'s' * (info.sweeps != 1)}: undamped, the last moves "
-                f"the belief by {last} sds (tol {self.tol:g}).{unsettled}{held} What is returned is the last proper "
-                "belief. Give it more max_sweeps, a damping such as .3, schedule='sequential' or power=.5, and check it "
-                "against NUTS.",
+                f"EP has not settled after {info.sweeps} sweep{plural}: undamped, the last moves the belief by "
+                f"{last} sds (tol {self.tol:g}).{unsettled}{held} What is returned is the last proper "
+                "belief. Give it more max_sweeps, a damping such as .3, schedule='sequential' or power=.5, and check "
+                "it against NUTS.",
                 NotConverged,
                 stacklevel=4,
             )
