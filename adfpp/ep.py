@@ -335,6 +335,15 @@ class EP:
             int(rows.clamped.sum()),
             reached.prior_status,
         )
+        if self.power == 0.0 and (rows.status == Status.OUT_OF_SUPPORT).any():
+            # what these rows hold is what power 1 made of them
+            info = info._replace(converged=False)
+            warnings.warn(
+                "The limit of power 0 does not exist for rows whose likelihood is zero somewhere: the mean of its "
+                "logarithm is infinite. Use a power above 0, or a likelihood without zeros.",
+                NotConverged,
+                stacklevel=3,
+            )
         posterior = Posterior(program, self.family, reached.belief)
         options = {"state": given, "prior": prior}
         result = remembering(Result(state, info), Run(self, posterior, prior, None, total, None, rng_key, options))
@@ -342,7 +351,7 @@ class EP:
         return result
 
     def _warn(self, info: EPInfo, reached: Reached) -> None:
-        if not info.converged and not reached.interrupted:
+        if not reached.converged and not reached.interrupted:
             moved = np.flatnonzero(info.status == Status.HELD)
             held = f" Rows held back: {_listed(moved)}." if len(moved) else ""
             prior = [k for k, s in info.priors.items() if s == Status.HELD]

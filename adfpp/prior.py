@@ -250,14 +250,13 @@ def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax
         if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
             raise PriorError(
                 f"The prior of {c.names[0]!r} could not be matched by sampling ({len(c.where)} coupled elements). "
-                "Reparametrise it so that its elements are independent a priori (non-centred), or pass prior=."
+                "Draw independent standardised elements and transform them, or pass prior=."
             )
         spread = np.sort((mine - mine.mean(0)) ** 2, 0)
         if (spread[-_SAMPLES // 1000 :].sum(0) > 0.5 * spread.sum(0)).any():
             raise PriorError(
                 f"The prior of {c.names[0]!r} has tails so heavy that a few draws make up its variance: no Gaussian "
-                "matches it. Draw standardised variables and scale them (non-centred), use lighter tails, or pass "
-                "prior=."
+                "matches it. Draw independent standardised elements and scale them, use lighter tails, or pass prior=."
             )
         covariance = np.atleast_2d(np.cov(mine.T))
         blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), f"moments by {_SAMPLES} draws"))

@@ -83,8 +83,9 @@ def visit(
         (observed if site["is_observed"] else latents)[name] = site
         if not site["is_observed"] and name.endswith("_unobserved"):
             raise ModelError(
-                f"Latent site {name!r} comes from obs_mask: one latent value a row, which is not supported yet. Use "
-                "handlers.mask (or .mask on the distribution) to leave out what was not observed."
+                f"Latent site {name!r} comes from obs_mask: one latent value a row under a name of its own. Use "
+                "handlers.mask (or .mask on the distribution) to leave out what was not observed, or write the latent "
+                "site into the data plate yourself."
             )
         if not site["is_observed"] and _masked(site["fn"]):
             raise ModelError(
