@@ -625,7 +625,7 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
                     env[eqn.outvars[0]] = eqn.primitive.bind(*[of(v) for v in eqn.invars], **params)
                 else:  # one of _STRETCHES
                     env[eqn.outvars[0]] = of(eqn.invars[0])
-            return env[output]
+            return of(output)
 
         def log_factor(h: jax.Array, e: Any = 0) -> jax.Array:
             env = dict(shared)

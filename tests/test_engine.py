@@ -27,8 +27,8 @@ PLANS = {
     "negative_binomial": (1, 2, "Quadrature"),
     "student_t": (1, 1, "Quadrature"),
     "softmax": (1, 3, "Quadrature"),
-    "heteroscedastic": (1, 2, "Quadrature"),
-    "hierarchy": (1, 3, "Quadrature"),
+    "heteroscedastic": (1, 2, "Conditional"),
+    "hierarchy": (1, 3, "Conditional"),
 }
 ROWS = 256
 

@@ -321,6 +321,7 @@ def test_families_that_forget_correlations(family: str) -> None:
 # -------------------------------------------------------------------------------------------- schedules
 
 
+@pytest.mark.slow
 def test_schedules_share_their_fixed_points() -> None:
     """Sequential, parallel, in batches, and a window that holds all rows: the same belief."""
     x, _, y = data(60, 3, seed=6)
@@ -337,6 +338,7 @@ def test_schedules_share_their_fixed_points() -> None:
         np.testing.assert_allclose(moments(other)[1], moments(whole)[1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_windows_tend_to_ep() -> None:
     """A longer memory is nearer to EP, and what is older is absorbed: L sites are kept."""
     _, (x,), kwargs = _sorted_stream()
@@ -686,6 +688,7 @@ def test_states_of_others_are_refused() -> None:
         ep.init(KEY, x, y=y, prior=3)
 
 
+@pytest.mark.slow
 def test_single_precision() -> None:
     """float32 throughout, vague prior and near-collinear columns: proper, and near float64."""
     model, (x,), kwargs = BATTERY["near-collinear columns"]
