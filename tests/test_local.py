@@ -604,6 +604,7 @@ def test_refuses_a_model_with_nothing_in_common() -> None:
 # ------------------------------------------------------------------------------------- EP
 
 
+@pytest.mark.slow
 def test_ep_of_local_indicators_is_that_of_the_mixture() -> None:
     """Responsibilities come back by row, from the row's own cavity; the belief is that of the marginal model."""
 
