@@ -5,7 +5,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from jax.core import Tracer
 from adfpp.calls import Calls, Plan
 from adfpp.dynamics import Dynamics, Places, Static
 from adfpp.explain import Explanation, explanation
-from adfpp.families import Belief, Family, family_named
-from adfpp.kernel import Exchange, Moving, RowInfo, Status, fold_prior, fold_rows
-from adfpp.model import PriorGroup, Program, local_posterior
+from adfpp.families import Belief, Family, Gaussian, Product, asked_family
+from adfpp.kernel import Draws, Exchange, Moving, RowInfo, Status, fold_prior, fold_rows
+from adfpp.model import ModelError, PriorGroup, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering
 from adfpp.stream import (
@@ -43,12 +43,13 @@ class ADFState(NamedTuple):
         rows: ``()`` rows absorbed so far.
         clock: ``()`` time since the belief was last moved (always 0 without dynamics).
         setup: What the dynamics keeps.
-        rng_key: Kept for moment rules that draw; none does so yet (Monte Carlo uses fixed points).
+        rng_key: For moment rules that draw: a row's points come from this key and the number of rows absorbed before,
+            so that the same state and rows give the same belief, in one batch or in many.
         priors: ``{key: (E, numbers)}`` sites of the prior's factors, of latent sites whose prior depends on others:
             they are visited again at the end of every batch, so that the scales of groups learn on a stream.
     """
 
-    belief: Belief
+    belief: Any
     rows: jax.Array
     clock: jax.Array
     setup: Any
@@ -88,7 +89,9 @@ class ADF:
 
     Args:
         model: An ordinary NumPyro model, the callable that NUTS takes.
-        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space.
+        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space; or ``{site: family}``, where a site
+            may also be "bernoulli", "categorical", "beta", "gamma", "inverse_gamma" or "dirichlet" in its own space.
+            Discrete sites are Bernoulli or categorical by themselves.
         moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
         dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it stays put
             when None.
@@ -98,7 +101,7 @@ class ADF:
     def __init__(
         self,
         model: Callable[..., Any],
-        family: str | Family = "full",
+        family: str | Family | Mapping[str, str] = "full",
         moments: str | Moments = "auto",
         dynamics: Dynamics | None = None,
         rows: Sequence[str] | None = None,
@@ -107,7 +110,7 @@ class ADF:
         if not callable(model):
             raise TypeError(f"model must be a callable with numpyro.sample statements; it is {model!r}.")
         self.model = model
-        self.family = family_named(family)
+        self.family = asked_family(family)
         self.moments = moments_named(moments)
         self.dynamics = dynamics if dynamics is not None else Static()
         self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
@@ -116,7 +119,7 @@ class ADF:
         if clashes:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
         self._takes_dt = "dt" in parameters
-        self.calls = Calls(model, self.rows, self.moments, self._compiled)
+        self.calls = Calls(model, self.rows, self.moments, self.family, self._compiled)
         self._lengths: Counter[int] = Counter()
 
     # ------------------------------------------------------------------------------------------ reading
@@ -133,7 +136,7 @@ class ADF:
         plan, rows, shared = self.calls.planned(args, kwargs)
         self.calls.check(plan.program, rows, shared)
         found = self.calls.prior(plan.program, rows, shared, prior, revisited=False)
-        return explanation(plan.program, self.family, found)
+        return explanation(plan.program, found)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
         """The state before any row. Shapes only are read from the data.
@@ -153,17 +156,28 @@ class ADF:
         plan, rows, shared = self.calls.planned(args, kwargs)
         program = plan.program
         self.calls.check(program, rows, shared)
-        _, (belief, priors) = self.calls.start(self.family, program, rows, shared, prior, revisited=False)
+        self._refuse_moving(program)
+        _, (belief, priors) = self.calls.start(program, rows, shared, prior, revisited=False)
         if not isinstance(self.dynamics, Static):
             priors = {}  # what the prior says of θ at the beginning, it does not say of θ later
         self.calls.latest = program
         places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
-        setup = self.dynamics.setup(self.family, places, belief)
+        setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
         return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key, priors)
+
+    def _refuse_moving(self, program: Program) -> None:
+        if isinstance(program.family, Product) and not isinstance(self.dynamics, Static):
+            names = ", ".join(s.name for s in program.sites if s.own is not None) or "the blocks"
+            raise ModelError(
+                f"dynamics={type(self.dynamics).__name__} moves Gaussian beliefs; this is a product ({names} in "
+                "its own space). Hold all sites as one Gaussian, family='full', or leave the dynamics out."
+            )
 
     def _compiled(self, program: Program) -> Callable[..., Any]:
         """The program's fold, compiled for each length of batch."""
-        return jax.jit(partial(_fold, self.family, self.dynamics, program, partial(self.calls.prior_groups, program)))
+        return jax.jit(
+            partial(_fold, program.family, self.dynamics, program, partial(self.calls.prior_groups, program))
+        )
 
     # ------------------------------------------------------------------------------------------ folding
 
@@ -284,11 +298,11 @@ class ADF:
         recorder = Recorder(snapshots) if snapshots is not None else None
         begun = prior
         if options["state"] is not None or isinstance(prior, Posterior):
-            begun = Posterior(plan.program, self.family, state.belief)
+            begun = Posterior(plan.program, plan.program.family, state.belief)
 
         def reached(state: ADFState, seen: int) -> ADFResult:
             trajectory = recorder.trajectory(plan.program.size) if recorder is not None else None
-            posterior = Posterior(plan.program, self.family, state.belief)
+            posterior = Posterior(plan.program, plan.program.family, state.belief)
             run = Run(self, posterior, begun, trajectory, seen, order, rng_key, options)
             return remembering(ADFResult(state, log.info(seen)), run)
 
@@ -315,12 +329,13 @@ class ADF:
         return result
 
     def _moments(self, program: Program, belief: Belief) -> Any:
-        return jax.device_get((belief.mean, self.family.spread(belief, program.size)))
+        return jax.device_get((belief.mean, program.family.spread(belief, program.size)))
 
     def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
         """The posterior that a state (or a result) holds."""
         belief = (state.state if isinstance(state, ADFResult) else state).belief
-        return Posterior(self.calls.posterior_program(belief.mean.shape[-1]), self.family, belief)
+        program = self.calls.posterior_program(belief.mean.shape[-1])
+        return Posterior(program, program.family, belief)
 
     def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Posteriors of the latent sites in the data plate of new rows, given what the state has learned.
@@ -355,7 +370,16 @@ def _fold(
     rows = [jnp.asarray(a) for a in rows]
     moving = Moving(state.clock, state.rows > 0, state.setup)
     belief, moving, _, info = fold_rows(
-        family, dynamics, program.factors, state.belief, moving, rows, shared, gaps, jnp.asarray(count)
+        family,
+        dynamics,
+        program.factors,
+        state.belief,
+        moving,
+        rows,
+        shared,
+        gaps,
+        jnp.asarray(count),
+        draws=Draws(state.rng_key, state.rows),
     )
     there = jnp.arange(rows[0].shape[0]) < count
     absorbed = jnp.sum(there & (info.status < Status.NOT_FINITE)).astype(state.rows.dtype)

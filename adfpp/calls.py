@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from adfpp.families import Family
+from adfpp.families import BySite, Family
 from adfpp.model import (
     Layout,
     ModelError,
@@ -57,6 +57,7 @@ class Calls:
         model: The NumPyro model.
         rows: Names of the arguments that carry rows; found from the model when None.
         moments: How tilted moments are computed.
+        family: How the belief is held, as the user asked for it.
         compiled: What the learner makes of a program.
 
     Attributes:
@@ -68,10 +69,11 @@ class Calls:
         model: Callable[..., Any],
         rows: Sequence[str] | None,
         moments: Moments,
+        family: Family | BySite,
         compiled: Callable[[Program], Any],
     ) -> None:
         """Nothing is read before there is a call."""
-        self.model, self.rows, self.moments, self.compiled = model, rows, moments, compiled
+        self.model, self.rows, self.moments, self.family, self.compiled = model, rows, moments, family, compiled
         self.latest: Program | None = None
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[Any, _Call] = {}
@@ -144,7 +146,7 @@ class Calls:
         if plan is None:
             if going_on:
                 self._explain_mismatch(names, leaves)
-            program = read(self.model, args, kwargs, self.rows, self.moments)
+            program = read(self.model, args, kwargs, self.rows, self.moments, self.family)
             plan = Plan(program, self.compiled(program))
             self._plans[_plan_key(program.layout, leaves)] = plan
             self._checks[id(program)] = RowCheck(program)
@@ -218,7 +220,7 @@ class Calls:
         return Prior(blocks, factors)
 
     def start(
-        self, family: Family, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
+        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
     ) -> tuple[Prior, Start]:
         """The prior and the belief before any row, kept as in ``prior``, whose arguments these are."""
         kept = self._starts.get(id(program))
@@ -226,7 +228,7 @@ class Calls:
             return kept[1]
         found = self.prior(program, rows, shared, prior, revisited)
         sampler = program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None)
-        start = begin(family, program.size, program.dtype, found, program.prior_inputs(shared), sampler)
+        start = begin(program.family, program.size, program.dtype, found, program.prior_inputs(shared), sampler)
         if not prior:
             self._starts[id(program)] = ([np.array(a) for a in shared], (found, start))
         return found, start
@@ -270,7 +272,10 @@ class Calls:
             raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
         places = np.concatenate(order)
         back = np.argsort(places)
-        return [Block(back[where], mean, root, "given") for where, mean, root in prior.family.blocks(prior.belief)]
+        out = []
+        for where, mean, root, *natural in prior.family.blocks(prior.belief):
+            out.append(Block(back[where], mean, root, "given", natural[0] if natural else None))
+        return out
 
     def refuse_foreign(self, size: int, program: Program) -> None:
         """A state goes on only in the unconstrained space that it was begun in."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.families import Belief, Family
+from adfpp.families import Belief, Gaussian
 
 
 class Places(NamedTuple):
@@ -37,11 +37,11 @@ class Transition(NamedTuple):
 class Dynamics(Protocol):
     """Moves a belief over a gap of time. Gaps add up: moving twice by 1 is moving once by 2."""
 
-    def setup(self, family: Family, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
         """Arrays that ``move`` needs, made once from the prior and kept in the state."""
         ...
 
-    def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """The belief after ``gap`` units of time."""
         ...
 
@@ -54,11 +54,11 @@ class Dynamics(Protocol):
 class Static:
     """θ does not change."""
 
-    def setup(self, family: Family, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
         """Nothing."""
         return ()
 
-    def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """As it was."""
         return belief
 
@@ -78,7 +78,7 @@ class RandomWalk:
 
     variance: float | Mapping[str, Any] | np.ndarray
 
-    def setup(self, family: Family, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
         """The root of Q."""
         size = prior.mean.shape[0]
         if isinstance(self.variance, Mapping):
@@ -101,7 +101,7 @@ class RandomWalk:
             root = np.full(size, math.sqrt(float(_proper(np.asarray(self.variance, float), ""))))
         return jnp.asarray(family.noise(root, prior.mean.dtype))
 
-    def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """Diffuses."""
         return family.widen(belief, jnp.ones_like(gap), jnp.sqrt(gap) * setup)
 
@@ -131,11 +131,11 @@ class Discount:
         if not 0.0 < self.forgetting <= 1.0:
             raise ValueError(f"Discount needs 0 < forgetting <= 1; it is {self.forgetting}.")
 
-    def setup(self, family: Family, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
         """Nothing."""
         return ()
 
-    def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """Flattens."""
         return belief._replace(scale=belief.scale * jnp.exp(-0.5 * math.log(self.forgetting) * gap))
 
@@ -160,11 +160,11 @@ class OrnsteinUhlenbeck:
         if not self.timescale > 0.0:
             raise ValueError(f"OrnsteinUhlenbeck needs timescale > 0; it is {self.timescale}.")
 
-    def setup(self, family: Family, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
         """The prior."""
         return prior
 
-    def move(self, family: Family, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
         """Fades."""
         kept, noise = self._fading(setup, gap)
         faded = family.widen(belief, kept, noise)

@@ -13,13 +13,13 @@ import numpy as np
 
 from adfpp.calls import Calls
 from adfpp.explain import Explanation, explanation
-from adfpp.families import Belief, Family, family_named
+from adfpp.families import Belief, Family, Product, asked_family
 from adfpp.kernel import Status
 from adfpp.model import ModelError, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering
 from adfpp.schedules import SCHEDULES, Progress, Reached, Settings, Task
-from adfpp.start import Base, base_of
+from adfpp.start import Base, Start, ThetaBase, base_of, theta_base
 from adfpp.stream import NotConverged, RowsMarked, suitable_chunk
 from adfpp.sweeps import Compiled, compiled
 from adfpp.tilt import Moments, Variational, moments_named
@@ -34,15 +34,15 @@ class EPState(NamedTuple):
         belief: The approximate posterior of the flat unconstrained θ: base times all sites.
         sites: For each group of a row's factors ``(n, E, numbers)``.
         priors: ``{key: (E, numbers)}`` sites of the prior's factors.
-        base: The Gaussian part of the prior.
+        base: What of the prior is of the family itself.
         rows: ``()`` rows absorbed.
-        rng_key: For the orders in which rows are visited.
+        rng_key: For moment rules that draw: a row's points are the same in every sweep.
     """
 
-    belief: Belief
+    belief: Any
     sites: tuple[np.ndarray, ...]
     priors: dict[str, jax.Array]
-    base: Base | jax.Array
+    base: Base | ThetaBase
     rows: jax.Array
     rng_key: jax.Array
 
@@ -94,7 +94,7 @@ class EP:
 
     Args:
         model: An ordinary NumPyro model, the callable that NUTS takes.
-        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space.
+        family: As for ``ADF``.
         moments: As for ``ADF``.
         power: Fraction of a factor that is tilted with at a time, in (0, 1]; 0 for the limit, where EP becomes
             variational inference (exclusive KL).
@@ -113,7 +113,7 @@ class EP:
     def __init__(
         self,
         model: Callable[..., Any],
-        family: str | Family = "full",
+        family: str | Family | Mapping[str, str] = "full",
         moments: str | Moments = "auto",
         power: float = 1.0,
         schedule: str = "auto",
@@ -144,7 +144,7 @@ class EP:
         if schedule == "window" and window is None:
             raise ValueError("schedule='window' needs window=: how many rows keep their sites.")
         self.model = model
-        self.family = family_named(family)
+        self.family = asked_family(family)
         if not self.family.sites_in_field and schedule not in ("auto", "sequential"):
             raise ValueError(
                 f"schedule={schedule!r} needs family='full': the {self.family.name} family forgets correlations after "
@@ -159,7 +159,7 @@ class EP:
         clashes = sorted(_RESERVED & set(inspect.signature(model).parameters))
         if clashes:
             raise ValueError(f"The model's argument {clashes[0]!r} is also an option of EP's methods; rename it.")
-        self.calls = Calls(model, self.rows, self._rules(), self._compiled)
+        self.calls = Calls(model, self.rows, self._rules(), self.family, self._compiled)
         # the limit of power 0 starts from where power 1 ends: under a vague belief the mean of a log-likelihood may be
         # infinite
         self._first = None
@@ -173,7 +173,7 @@ class EP:
         return replace(self.moments, quadrature=rule, monte_carlo=rule)
 
     def _compiled(self, program: Program) -> Compiled:
-        return compiled(self.family, program, partial(self.calls.prior_groups, program))
+        return compiled(program.family, program, partial(self.calls.prior_groups, program))
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -188,13 +188,13 @@ class EP:
         plan, rows, shared = self.calls.planned(args, kwargs)
         self.calls.check(plan.program, rows, shared)
         found = self.calls.prior(plan.program, rows, shared, prior, revisited=True)
-        return explanation(plan.program, self.family, found)
+        return explanation(plan.program, found)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> EPState:
         """The state before any row: the prior, and sites that say nothing.
 
         Args:
-            rng_key: Key for the orders in which rows are visited.
+            rng_key: Key, kept in the state for moment rules that draw.
             *args: The model's arguments: all rows.
             prior: A ``Posterior`` to start from instead of the model's prior, or ``{site: distribution}`` in the place
                 of some sites' priors.
@@ -207,20 +207,33 @@ class EP:
         plan, rows, shared = self.calls.planned(args, kwargs)
         program = plan.program
         self.calls.check(program, rows, shared)
+        self._refuse_schedule(program)
         self._refuse_divided(program)
-        found, (belief, priors) = self.calls.start(self.family, program, rows, shared, prior, revisited=True)
+        found, (belief, priors) = self.calls.start(program, rows, shared, prior, revisited=True)
         self.calls.latest = program
-        if self.family.sites_in_field:
+        if program.family.sites_in_field:
             base: Any = base_of(found.blocks, program.size, program.dtype)
         else:
-            base = self.family.natural(belief) - sum(jnp.sum(a, 0) for a in priors.values())
+            base = theta_base(program.family, Start(belief, priors), found.blocks)
         total = rows[0].shape[0]
         dtype = np.dtype(program.dtype)
         sites = tuple(
-            np.zeros((total, g.count, self.family.site_numbers(g.field_size, program.size)), dtype)
+            np.zeros((total, g.count, program.family.site_numbers(g.field_size, program.size)), dtype)
             for g in program.factors
         )
         return EPState(belief, sites, priors, base, jnp.zeros((), int), rng_key)
+
+    def _refuse_schedule(self, program: Program) -> None:
+        if isinstance(program.family, Product) and self.power == 0.0:
+            raise ModelError(
+                "power=0, the variational limit, is for Gaussian families: a product of others has no such message. "
+                "Use a power above 0."
+            )
+        if not program.family.sites_in_field and self.schedule not in ("auto", "sequential"):
+            raise ModelError(
+                f"schedule={self.schedule!r} needs a full Gaussian, and this model's family is {program.family.name}: "
+                "its rows are visited in sequence."
+            )
 
     def _refuse_divided(self, program: Program) -> None:
         whole = [g.name for g in program.factors if g.local is not None and g.local.numbers]
@@ -248,7 +261,7 @@ class EP:
         Interrupted (Ctrl-C), it warns how far it came and gives back what was reached.
 
         Args:
-            rng_key: Key for the orders in which rows are visited.
+            rng_key: Key for the orders in which rows are visited, and for moment rules that draw.
             *args: The model's arguments: all rows. NumPy memory maps are read a chunk at a time.
             state: Where to go on from: EP's own state or result with the same rows, or that of an ``ADF`` that has
                 folded them; the prior when None.
@@ -286,12 +299,12 @@ class EP:
             begun = state._replace(sites=tuple(np.array(a) for a in state.sites), base=begun.base)
         elif state is not None:
             self.calls.refuse_foreign(state.belief.mean.shape[-1], program)
-            if not self.family.sites_in_field or state.belief.scale.ndim != 2:
+            if not program.family.sites_in_field or state.belief.scale.ndim != 2:
                 raise ValueError("Only a state of the full family can be handed on to EP with family='full'.")
             warm = state.belief
         settings = Settings(self.power, self.damping, self.tol, self.max_sweeps, self.batch_size, self.window)
         task = Task(
-            self.family,
+            program.family,
             program,
             plan.compiled,
             rows,
@@ -300,6 +313,7 @@ class EP:
             suitable_chunk(rows, total),
             order_key,
             settings,
+            begun.rng_key,
         )
         started = isinstance(state, EPState) and int(state.rows) > 0
         with Progress(progress_bar) as progress:
@@ -344,7 +358,7 @@ class EP:
                 NotConverged,
                 stacklevel=3,
             )
-        posterior = Posterior(program, self.family, reached.belief)
+        posterior = Posterior(program, program.family, reached.belief)
         options = {"state": given, "prior": prior}
         result = remembering(Result(state, info), Run(self, posterior, prior, None, total, None, rng_key, options))
         self._warn(info, reached)
@@ -368,7 +382,9 @@ class EP:
                 stacklevel=4,
             )
         counts = np.bincount(info.status, minlength=len(Status))
-        bad = [(s, int(counts[s])) for s in Status if s not in (Status.OK, Status.PARTIAL) and counts[s]]
+        bad = [
+            (s, int(counts[s])) for s in Status if s not in (Status.OK, Status.TEMPERED, Status.PARTIAL) and counts[s]
+        ]
         if bad:
             told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
             warnings.warn(f"{sum(c for _, c in bad)} of {len(info.status)} rows: {told}.", RowsMarked, stacklevel=4)
@@ -376,7 +392,8 @@ class EP:
     def get_posterior(self, state: Any) -> Posterior:
         """The posterior that a state (or a result) holds."""
         state = state.state if isinstance(state, Result) else state
-        return Posterior(self.calls.posterior_program(state.belief.mean.shape[-1]), self.family, state.belief)
+        program = self.calls.posterior_program(state.belief.mean.shape[-1])
+        return Posterior(program, program.family, state.belief)
 
     def get_local(self, state: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Posteriors of the latent sites in the data plate, which are integrated out row by row.
@@ -397,8 +414,8 @@ class EP:
                 f"The state holds sites of {state.sites[0].shape[0]} rows, and these are {rows[0].shape[0]}: pass the "
                 "rows that it holds."
             )
-        if not self.family.sites_in_field:
-            raise ValueError(f"Posteriors by row need family='full'; this is {self.family.name}.")
+        if not plan.program.family.sites_in_field:
+            raise ValueError(f"Posteriors by row need family='full'; this is {plan.program.family.name}.")
         belief: Belief = state.belief
         return local_posterior(plan.program, belief.mean, belief.scale, rows, shared, state.sites)
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from adfpp.factors import FactorGroup
-from adfpp.families import Family
+from adfpp.families import Family, Product
+from adfpp.marginals import roster
 from adfpp.model import Program, stripped
 from adfpp.start import Prior
 
@@ -67,12 +68,16 @@ class Explanation:
 
     def __str__(self) -> str:
         """The plan as text."""
-        lines = [f"{self.family} Gaussian over {self.size} unconstrained numbers"]
+        held = len({s.family for s in self.sites}) > 1 or any(s.transform == "own space" for s in self.sites)
+        lines = [
+            f"product over sites, {self.size} numbers"
+            if held
+            else f"{self.family} Gaussian over {self.size} unconstrained numbers"
+        ]
         lines += ["", "latent sites"]
-        lines += _table(
-            ["site", "shape", "transform", "prior"],
-            [[s.name, str(s.shape), s.transform, s.prior] for s in self.sites],
-        )
+        header = ["site", "shape", *["family"] * held, "transform", "prior"]
+        body = [[s.name, str(s.shape), *[s.family] * held, s.transform, s.prior] for s in self.sites]
+        lines += _table(header, body)
         if self.local:
             lines += ["", "local latents, integrated out row by row"]
             lines += _table(["site", "shape in a row", "how"], [[s.name, str(s.shape), s.how] for s in self.local])
@@ -97,25 +102,34 @@ def _table(header: list[str], body: list[list[str]]) -> list[str]:
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
 
 
-def explanation(program: Program, family: Family, prior: Prior) -> Explanation:
+def explanation(program: Program, prior: Prior) -> Explanation:
     """The plan of a program."""
-    sites = []
+    family, sites = program.family, []
     for site in program.sites:
         how = next((b.how for b in prior.blocks if site.where.start in b.where), "") if site.size else "empty"
-        name = type(stripped(site.transform)).__name__.removesuffix("Transform")
-        sites.append(SitePlan(site.name, site.shape, site.size, name.lower(), family.name, how or "factors, see below"))
+        name = type(stripped(site.transform)).__name__.removesuffix("Transform").lower()
+        name = name if site.own is None else "own space"
+        held = family.part_of(site.name).family.name if isinstance(family, Product) and site.size else family.name
+        sites.append(SitePlan(site.name, site.shape, site.size, name, held, how or "factors, see below"))
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
     return Explanation(
         tuple(sites),
-        tuple(_plan_of(g) for g in program.factors),
+        tuple(_plan_of(family, g) for g in program.factors),
         program.layout.named("row"),
         fixed,
         family.name,
         program.size,
         tuple(LocalSitePlan(s.name, s.shape, s.how) for s in program.local),
-        tuple(_plan_of(g.factors) for g, _ in prior.factors),
+        tuple(_plan_of(family, g.factors) for g, _ in prior.factors),
     )
 
 
-def _plan_of(group: FactorGroup) -> FactorPlan:
-    return FactorPlan(group.name, group.count, group.field_size, group.field, type(group.rule).__name__, group.why)
+def _plan_of(family: Family, group: FactorGroup) -> FactorPlan:
+    rule, why = type(group.rule).__name__, group.why
+    if isinstance(family, Product):
+        found = roster(family, group)
+        why = found.why
+        if found.how != "Gaussian":
+            inside = len(found.inner) and not (found.how == "quadrature" and len(found.inner) > 1)
+            rule = f"{found.how}, {rule}" if inside else found.how
+    return FactorPlan(group.name, group.count, group.field_size, group.field, rule, why)

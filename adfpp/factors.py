@@ -17,12 +17,14 @@ from jax.extend.core import Literal
 from adfpp.field import (
     Cut,
     Degree,
+    Reach,
     Trace,
     affine_part,
     depends_on,
     gaussian_but_for,
     known_value,
     part_of,
+    reach,
     smallest_cut,
     tail_part,
 )
@@ -137,8 +139,10 @@ class FactorGroup:
             support, value finite.
         prepare: ``prepare(*inputs) -> tilt`` with ``tilt(e, mean (k,), scale (k, k), power=None) -> Tilted``; closed
             forms know the whole factor only, power None, and so do factors with continuous local latents: a power of
-            a marginal is not the marginal of a power.
+            a marginal is not the marginal of a power. A tilt that ``draws`` takes a key after that.
         local: Of factors that local latents enter.
+        density: ``density(*inputs) -> (log_factor, marks)``: ``log_factor(h (k,), e)`` is the factor's log-density.
+        reach: Which coordinates of θ the numbers of the fields read.
     """
 
     name: str
@@ -151,6 +155,8 @@ class FactorGroup:
     flags: Callable[..., tuple[jax.Array, jax.Array, jax.Array]]
     prepare: Callable[..., Callable[..., Tilted]]
     local: LocalFactor | None = None
+    density: Callable[..., Any] | None = None
+    reach: Callable[[], Reach] | None = None
 
     @property
     def count(self) -> int:
@@ -161,6 +167,11 @@ class FactorGroup:
     def divisible(self) -> bool:
         """Whether the tilt takes a power."""
         return not isinstance(self.rule, ClosedForm) and not (self.local is not None and self.local.numbers)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the tilt takes a key for random points."""
+        return isinstance(self.rule, MonteCarlo)
 
 
 def build_factors(
@@ -259,6 +270,8 @@ def _grouped(
                 _flags(trace, site, elements),
                 prepare,
                 local,
+                behind if behind is not None else tail_part(trace, members, site.log_prob, elements),
+                partial(reach, trace, members),
             )
         )
     return groups
@@ -323,13 +336,15 @@ def _general_prepare(behind: Callable[..., Any], rule: Any) -> Callable[..., Any
     def prepare(*inputs: Any) -> Callable[[Any, jax.Array, jax.Array], Tilted]:
         log_factor, marks = behind(*inputs)
 
-        def tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+        def tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None, key: Any = None) -> Tilted:
             def raised(h: jax.Array) -> jax.Array:
                 value = log_factor(h, e).astype(mean.dtype)
                 return value if power is None else power * value
 
             if mean.shape[0] == 0:  # the row says nothing about θ, only about the evidence
                 return Tilted(raised(mean), mean, scale, jnp.zeros((), mean.dtype))
+            if isinstance(rule, MonteCarlo):
+                return rule(raised, mean, scale, None, key)
             return rule(raised, mean, scale, marks(mean.dtype, e))
 
         return tilt
@@ -355,7 +370,8 @@ def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: 
             assert power is None, "a closed form knows the whole factor only"
             arguments = [_constant_at(k, chosen, e) if v is None else v[e] for k, v in zip(known, varying, strict=True)]
             out = rule(values[e], mean, scale, *arguments)
-            return Tilted(*(jnp.asarray(a, mean.dtype) for a in out))
+            log_z, shift, root, error = (jnp.asarray(a, mean.dtype) for a in out[:4])
+            return Tilted(log_z, shift, root, error)
 
         return tilt
 
@@ -499,7 +515,7 @@ def _with_locals(
         if not own or not size:
             return tilt
 
-        def marginal_tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+        def marginal_tilt(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None, key: Any = None) -> Tilted:
             if power is not None:
                 raise ValueError(
                     f"A power of the factor of {site.name!r} is asked for, whose local latents are integrated out with "
@@ -507,17 +523,15 @@ def _with_locals(
                 )
             centre, spread, _, _ = joint(e, mean)
             lower, q = whitened(scale, spread)
-            found = tilt(e, centre, lower)
+            found = tilt(e, centre, lower) if key is None else tilt(e, centre, lower, None, key)
             if not isinstance(found, Tilted):
                 raise ValueError(
                     f"The limit of power 0 is asked for the factor of {site.name!r}, whose local latents are "
                     "integrated out with θ in one go: it is not supported with continuous local latents. Use power=1."
                 )
             if k == 0:
-                return Tilted(found.log_z, mean, scale, found.error)
-            return Tilted(
-                found.log_z, q[:, :k].T @ found.shift, field_root(_joint_root(q, found.root)[:k]), found.error
-            )
+                return found._replace(shift=mean, root=scale)
+            return found._replace(shift=q[:, :k].T @ found.shift, root=field_root(_joint_root(q, found.root)[:k]))
 
         return marginal_tilt
 

@@ -7,6 +7,7 @@ field. What lies before the cut is linear algebra, what lies behind it is a func
 Knows JAX, not NumPyro.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -467,6 +468,61 @@ def _polynomial_degree(behind: Sequence[Any], varying: set[Any], output: Any) ->
             else:
                 degrees[v] = _MORE
     return degrees.get(output, 0)
+
+
+class Reach(NamedTuple):
+    """Which coordinates of θ the numbers of some fields read.
+
+    Attributes:
+        touched: ``(k, N)`` booleans: those that number i may read, in any row.
+        most: ``(k,)`` how many of them it reads at once, at most: an entry picked by an index is one.
+    """
+
+    touched: np.ndarray
+    most: np.ndarray
+
+
+def reach(trace: Trace, cuts: Sequence[Cut]) -> Reach:
+    """What the fields of several cuts through the same values read of θ."""
+    touched: list[np.ndarray] = []
+    most: list[int] = []
+    size = trace.theta.aval.shape[0]
+    for j, value in enumerate(cuts[0].values):
+        count = _read_at_once(trace, value)
+        for i in range(len(cuts[0].indices[j])):
+            seen = np.zeros(size, bool)
+            for cut in cuts:
+                wanted = np.zeros(value.aval.shape, bool)
+                wanted.reshape(-1)[cut.indices[j][i]] = True
+                if value is trace.theta:
+                    seen |= wanted
+                else:
+                    masks = _needed_elements(trace, value, wanted)
+                    seen |= masks.get(trace.theta, np.zeros(size, bool))
+            touched.append(seen)
+            most.append(min(count, int(seen.sum())))
+    return Reach(np.array(touched).reshape(-1, size), np.array(most, int))
+
+
+def _read_at_once(trace: Trace, value: Any) -> int:
+    """How many coordinates of θ an element of an affine value is made of, at most."""
+    counts: dict[Any, int] = {trace.theta: 1}
+    for eqn in _needed(trace.equations, [value]):
+        own = [0 if isinstance(v, jex.Literal) else counts.get(v, 0) for v in eqn.invars]
+        name = eqn.primitive.name
+        times = 1
+        if name == "dot_general":
+            (axes, _), _ = eqn.params["dimension_numbers"]
+            times = math.prod(eqn.invars[0].aval.shape[a] for a in axes)
+        elif name in ("reduce_sum", "cumsum"):
+            axes = eqn.params["axes"] if name == "reduce_sum" else (eqn.params["axis"],)
+            times = math.prod(eqn.invars[0].aval.shape[a] for a in axes)
+        elif name not in _MOVES | _ELEMENTWISE | {"concatenate", "gather", "dynamic_slice", "stack", "reduce_sum"}:
+            times = trace.theta.aval.shape[0]
+        together = max(own, default=0) if name in ("concatenate", "stack", "select_n") else sum(own)
+        for v in eqn.outvars:
+            counts[v] = times * together
+    return counts.get(value, 0)
 
 
 def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., tuple[jax.Array, jax.Array]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,12 @@ import numpy as np
 
 from adfpp.dynamics import Dynamics, Static
 from adfpp.factors import FactorGroup
-from adfpp.families import Belief, Family
+from adfpp.families import Belief, Family, Gaussian, Product
 from adfpp.families.gaussian import Window
+from adfpp.marginals import reported, respond, roster
 from adfpp.sites import cavity, least_pivot, site_of, told
 from adfpp.tilt import ClosedForm, Message, Tilted, Variational
+from adfpp.tilt.base import Drawn
 from adfpp.triangles import inverse_upper, reversed_cholesky, whiten
 
 
@@ -22,11 +24,13 @@ class Status(IntEnum):
 
     OK = 0
     INACCURATE = 1
-    PARTIAL = 2
-    HELD = 3
-    NOT_FINITE = 4
-    OUT_OF_SUPPORT = 5
-    IMPROPER = 6
+    TEMPERED = 2
+    PARTIAL = 3
+    HELD = 4
+    NOT_FINITE = 5
+    OUT_OF_SUPPORT = 6
+    IMPROPER = 7
+    UNRELIABLE = 8
 
     @property
     def refused(self) -> bool:
@@ -44,11 +48,16 @@ _ADVICE = {
     Status.INACCURATE: (
         "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'"
     ),
+    Status.TEMPERED: "absorbed; the Monte Carlo proposal found where its mass lies by tempering, in steps",
     Status.PARTIAL: "absorbed, but a smaller power of it was exchanged at a time: without it the belief is improper",
     Status.HELD: "absorbed as it was when last visited: without it the belief is improper, or would become so with it",
     Status.NOT_FINITE: "refused: NaN or infinite values in the row; drop, impute or mask them",
     Status.OUT_OF_SUPPORT: "refused: the observed value has probability zero under the model; check the labels' coding",
     Status.IMPROPER: "refused: the tilted moments are not finite or not proper; check the scale of the row",
+    Status.UNRELIABLE: (
+        "refused: too few Monte Carlo points lie where the row's mass is, even after tempering; give the rule more "
+        "points or rounds (adfpp.MonteCarlo), or begin from a narrower prior"
+    ),
 }
 
 
@@ -96,6 +105,19 @@ class Exchange(NamedTuple):
     damping: jax.Array
 
 
+class Draws(NamedTuple):
+    """What the random points of Monte Carlo rules are made from; a row's key is ``key`` folded with its number.
+
+    Attributes:
+        key: A JAX key.
+        numbers: ``()`` rows absorbed so far: the first row's number, those after it count on over what is absorbed;
+            or ``(n,)`` each row's own number, for rows that are visited again with the same points.
+    """
+
+    key: jax.Array
+    numbers: jax.Array
+
+
 class Moving(NamedTuple):
     """The time side of a fold.
 
@@ -111,19 +133,44 @@ class Moving(NamedTuple):
 
 
 def judge(
-    group: FactorGroup, tilted: Tilted | Message, counted: jax.Array, supported: jax.Array, finite: jax.Array
+    group: FactorGroup,
+    tilted: Tilted | Message,
+    counted: jax.Array,
+    supported: jax.Array,
+    finite: jax.Array,
+    worst: float | None = None,
 ) -> jax.Array:
-    """The guard: the ``Status`` of one factor's tilted moments."""
+    """The guard: the ``Status`` of one factor's tilted moments.
+
+    Args:
+        group: The factor's group.
+        tilted: Its moments.
+        counted: Whether it is there.
+        supported: Whether its value lies in the support.
+        finite: Whether all its numbers are.
+        worst: The error above which it is marked; that of the group's rule when None.
+    """
+    exact = isinstance(group.rule, ClosedForm) and worst is None
     proper = (tilted.log_z < jnp.inf) & jnp.all(jnp.isfinite(tilted[1])) & jnp.all(jnp.isfinite(tilted[2]))
     if isinstance(tilted, Tilted):
         proper &= jnp.all(jnp.diagonal(tilted.root) > 0)
-    if not isinstance(group.rule, ClosedForm):
+    if not exact:
         proper &= jnp.isfinite(tilted.error)
     status = jnp.where(proper, Status.OK, Status.IMPROPER)
-    if not isinstance(group.rule, ClosedForm):
-        inaccurate = ~(tilted.error <= group.rule.reported(tilted[1].dtype, group.field_size))
+    if not exact:
+        if worst is None:
+            assert not isinstance(group.rule, ClosedForm)
+            worst = group.rule.reported(tilted[1].dtype, group.field_size)
+        inaccurate = ~(tilted.error <= worst)
         status = jnp.where(proper & inaccurate, Status.INACCURATE, status)
-    status = jnp.where(supported & ~(tilted.log_z == -jnp.inf), status, Status.OUT_OF_SUPPORT)
+    drawn = tilted.drawn if isinstance(tilted, Tilted) else ()
+    if isinstance(drawn, Drawn):
+        status = jnp.where((status == Status.OK) & (drawn.rounds > 0), Status.TEMPERED, status)
+        status = jnp.where(drawn.reliable, status, Status.UNRELIABLE)
+    possible = supported
+    if not isinstance(drawn, Drawn):  # points that all miss the row's mass do not show that it has none
+        possible &= ~(tilted.log_z == -jnp.inf)
+    status = jnp.where(possible, status, Status.OUT_OF_SUPPORT)
     status = jnp.where(finite, status, Status.NOT_FINITE)
     return jnp.where(counted, status, Status.OK).astype(jnp.int32)
 
@@ -229,15 +276,16 @@ def fold_factor(
 
     With a site, the factor is visited again: its site is taken out of the belief first, and the new one given back.
     """
-    if site is not None and exchange is not None and not family.sites_in_field and group.field_size:
-        return _exchange_in_theta(family, window, group, tilt, e, slot, flags, site, exchange)
+    if group.field_size and (isinstance(family, Product) or (site is not None and not family.sites_in_field)):
+        return _fold_in_theta(family, window, group, tilt, e, slot, flags, site, exchange)
+    gaussian = cast(Gaussian, family)
     counted, supported, finite = flags
     mean, f = family.look(window, slot, group.field_size)
     # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
     scale, q = whiten(f) if group.field_size else (jnp.zeros((0, 0), f.dtype), f)
     if site is not None and exchange is not None and group.field_size:
         visit = visit_factor(group, tilt, e, mean, scale, flags, site, exchange)
-        window = family.absorb(window, slot, q, visit.shift, visit.root)
+        window = gaussian.absorb(window, slot, q, visit.shift, visit.root)
         return window, visit.site, visit.info
     finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
     tilted = tilt(e, mean, scale)
@@ -246,7 +294,7 @@ def fold_factor(
     if group.field_size:
         shift = jnp.where(accepted, tilted.shift, 0.0)
         root = jnp.where(accepted, tilted.root, jnp.eye(group.field_size, dtype=mean.dtype))
-        window = family.absorb(window, slot, q, shift, root)
+        window = gaussian.absorb(window, slot, q, shift, root)
     log_z = jnp.where(accepted, tilted.log_z, 0.0)
     info = RowInfo(log_z, status, jnp.where(accepted, jnp.asarray(tilted.error, mean.dtype), 0.0))
     if site is None:
@@ -254,56 +302,114 @@ def fold_factor(
     return window, site, VisitInfo(*info, info.log_z, jnp.zeros((), jnp.int32))
 
 
-def _exchange_in_theta(
+class _Response(NamedTuple):
+    """What a factor makes of a belief.
+
+    Attributes:
+        tilted: The tilted moments of its field.
+        belief: The projection; with a message, the belief as it was.
+        q: ``(k, N)`` the field's whitened directions, of a Gaussian family.
+        proper: ``()`` whether the projection is.
+    """
+
+    tilted: Tilted | Message
+    belief: Any
+    q: jax.Array | None
+    proper: jax.Array
+
+
+def _respond(
     family: Family,
+    window: Window,
+    outside: Any,
+    group: FactorGroup,
+    tilt: Any,
+    e: Any,
+    slot: Any,
+    power: jax.Array | None,
+) -> tuple[_Response, jax.Array]:
+    """Tilts another belief than the window's and projects; also gives whether the field is finite."""
+    if isinstance(family, Product):
+        rule, density, key = tilt
+        field, rows = family.look(window, slot, group.field_size)
+        if outside is not window.belief:
+            field = field + rows @ (family.origin(outside.mean) - family.origin(window.belief.mean))
+        sound = jnp.all(jnp.isfinite(field)) & jnp.all(jnp.isfinite(rows))
+        rows, field = jnp.where(sound, rows, 0.0), jnp.where(sound, field, 0.0)
+        answer = respond(family, group, (rule, density), e, outside, rows, field, power, key)
+        return _Response(answer.tilted, answer.belief, None, answer.proper), sound
+    mean, _ = family.look(window, slot, group.field_size)
+    _, f = family.look(window._replace(belief=outside), slot, group.field_size)
+    mean = mean + f @ ((outside.mean - window.belief.mean) / outside.scale)
+    scale, q = whiten(f)
+    sound = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
+    tilted = tilt(e, mean, scale, power)
+    if isinstance(tilted, Message):
+        return _Response(tilted, outside, q, jnp.ones((), bool)), sound
+    moved = cast(Gaussian, family).absorb(window._replace(belief=outside), slot, q, tilted.shift, tilted.root).belief
+    return _Response(tilted, moved, q, jnp.ones((), bool)), sound
+
+
+def _fold_in_theta(
+    family: Any,
     window: Window,
     group: FactorGroup,
     tilt: Any,
     e: Any,
     slot: Any,
     flags: Sequence[jax.Array],
-    site: jax.Array,
-    exchange: Exchange,
-) -> tuple[Window, jax.Array, VisitInfo]:
-    """As ``visit_factor`` for a family that forgets correlations: its sites are natural parameters of θ.
+    site: jax.Array | None,
+    exchange: Exchange | None,
+) -> tuple[Window, jax.Array | None, RowInfo | VisitInfo]:
+    """As ``fold_factor`` for a family that forgets correlations: its sites are natural parameters of θ.
 
-    With ``natural`` (slope, precision) of a belief, cavity = natural - α site, and the new site is what the projected
-    tilt has more than the cavity, over α.
+    With ``natural`` parameters of a belief, cavity = natural - α site, and the new site is what the projected tilt has
+    more than the cavity, over α. Without a site the cavity is the belief, and the projection stays.
     """
     counted, supported, finite = flags
-    size, dtype = window.belief.mean.shape[0], window.belief.mean.dtype
+    before = window.belief
+    size, dtype = before.mean.shape[0], before.mean.dtype
+    product = isinstance(family, Product)
+    worst = reported(roster(family, group), group, dtype) if product else None
+    if site is None or exchange is None:
+        response, sound = _respond(family, window, before, group, tilt, e, slot, None)
+        status = judge(group, response.tilted, counted, supported, finite & sound, worst)
+        improper = counted & ~response.proper & (status < Status.NOT_FINITE)
+        status = jnp.where(improper, Status.IMPROPER, status).astype(jnp.int32)
+        accepted = counted & (status < Status.NOT_FINITE)
+        belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), response.belief, before)
+        log_z = jnp.where(accepted, response.tilted.log_z, 0.0)
+        error = jnp.where(accepted, jnp.asarray(response.tilted.error, dtype), 0.0)
+        return window._replace(belief=belief), None, RowInfo(log_z, status, error)
     limit = isinstance(group.rule, Variational)
     whole = not group.divisible
-    before = family.natural(window.belief)
+    natural = family.natural(before)
     fraction = jnp.zeros((), dtype) if limit else exchange.power
-    most = jnp.max(family.share(window.belief, site))
+    most = jnp.max(family.share(before, site))
     complete = 1.0 - fraction * most > least_pivot(dtype)
     if not whole and not limit:
         fraction = jnp.where(complete, fraction, jnp.minimum(fraction, 0.9 / jnp.maximum(most, 0.9)))
-    outside, proper = family.from_natural(before - fraction * site, size)
+    outside, proper = family.from_natural(natural - fraction * site, size)
     proper &= 1.0 - fraction * most > least_pivot(dtype)
-    outside = jax.tree.map(lambda a, b: jnp.where(proper, a, b), outside, window.belief)
-    mean, _ = family.look(window, slot, group.field_size)
-    _, f = family.look(window._replace(belief=outside), slot, group.field_size)
-    mean = mean + f @ ((outside.mean - window.belief.mean) / outside.scale)
-    scale, q = whiten(f)
-    finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
-    tilted = tilt(e, mean, scale, None if whole or limit else fraction)
-    status = judge(group, tilted, counted, supported, finite)
+    outside = jax.tree.map(lambda a, b: jnp.where(proper, a, b), outside, before)
+    power = None if whole or limit else fraction
+    response, sound = _respond(family, window, outside, group, tilt, e, slot, power)
+    tilted = response.tilted
+    status = judge(group, tilted, counted, supported, finite & sound, worst)
     if isinstance(tilted, Message):
-        proposed = family.message(outside, q, tilted)
-        evidence = tilted.log_z + 0.5 * jnp.sum(family.share(window.belief, site))
+        assert response.q is not None
+        proposed = family.message(outside, response.q, tilted)
+        evidence = tilted.log_z + 0.5 * jnp.sum(family.share(before, site))
     else:
-        moved = family.absorb(window._replace(belief=outside), slot, q, tilted.shift, tilted.root).belief
-        proposed = (family.natural(moved) - family.natural(outside)) / fraction
-        evidence = (tilted.log_z + family.log_norm(outside) - family.log_norm(window.belief)) / fraction
-    after, fine = family.from_natural(before + exchange.damping * (proposed - site), size)
-    fine = fine & proper & jnp.all(jnp.isfinite(proposed))
+        proposed = (family.natural(response.belief) - family.natural(outside)) / fraction
+        evidence = (tilted.log_z + family.log_norm(outside) - family.log_norm(before)) / fraction
+    after, fine = family.from_natural(natural + exchange.damping * (proposed - site), size)
+    fine = fine & proper & response.proper & jnp.all(jnp.isfinite(proposed))
     status = jnp.where(complete | ~counted | (status > Status.PARTIAL), status, Status.PARTIAL)
     status = jnp.where(fine | ~counted | (status >= Status.NOT_FINITE), status, Status.HELD).astype(jnp.int32)
     accepted = counted & (status < Status.HELD)
     there = counted & (status < Status.NOT_FINITE) & jnp.isfinite(evidence)
-    belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, window.belief)
+    belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, before)
     info = VisitInfo(
         jnp.where(there, tilted.log_z, 0.0),
         status,
@@ -328,6 +434,18 @@ def _joined(infos: Any) -> Any:
     )
 
 
+def tilt_of(group: FactorGroup, inputs: Sequence[Any], key: jax.Array | None) -> Any:
+    """A group's tilt at one row, ``tilt(e, mean, scale, power=None)``; with a key its points are drawn anew."""
+    tilt = group.prepare(*inputs)
+    if key is None or not group.draws:
+        return tilt
+
+    def drawing(e: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Tilted:
+        return tilt(e, mean, scale, power, jax.random.fold_in(key, e))
+
+    return drawing
+
+
 def fold_group(
     family: Family,
     window: Window,
@@ -337,9 +455,13 @@ def fold_group(
     flags: Sequence[jax.Array],
     sites: jax.Array | None = None,
     exchange: Exchange | None = None,
+    key: jax.Array | None = None,
 ) -> tuple[Window, jax.Array | None, Any]:
     """Folds all elements of one site at one row, one after the other; ``sites`` are ``(E, numbers)``."""
-    tilt = group.prepare(*inputs)
+    tilt = tilt_of(group, inputs, key)
+    if isinstance(family, Product):
+        assert group.density is not None
+        tilt = tilt, group.density(*inputs)[0], key
     if group.count == 1:
         own = None if sites is None else sites[0]
         window, own, info = fold_factor(family, window, group, tilt, 0, slot, tuple(f[0] for f in flags), own, exchange)
@@ -364,12 +486,13 @@ def _fold_row(
     flags: Sequence[Sequence[jax.Array]],
     sites: Sequence[jax.Array] | None = None,
     exchange: Exchange | None = None,
+    key: jax.Array | None = None,
 ) -> tuple[Window, Any, Any]:
     """Folds one row: all of it, or nothing."""
     before, infos, after = window, [], []
     for i, (group, own) in enumerate(zip(groups, flags, strict=True)):
         site = None if sites is None else sites[i]
-        window, new, info = fold_group(family, window, group, inputs, slot, own, site, exchange)
+        window, new, info = fold_group(family, window, group, inputs, slot, own, site, exchange, part_key(key, i))
         slot = slot + group.count * group.field_size
         infos.append(info)
         after.append(new)
@@ -383,6 +506,11 @@ def _fold_row(
     if sites is None:
         return window, None, info
     return window, tuple(jnp.where(accepted, a, b) for a, b in zip(after, sites, strict=True)), info
+
+
+def part_key(key: jax.Array | None, i: int) -> jax.Array | None:
+    """The key of a row's i-th group."""
+    return None if key is None else jax.random.fold_in(key, i)
 
 
 def slots_per_row(groups: Sequence[FactorGroup]) -> int:
@@ -402,6 +530,7 @@ def fold_rows(
     count: jax.Array,
     sites: Sequence[jax.Array] | None = None,
     exchange: Exchange | None = None,
+    draws: Draws | None = None,
 ) -> tuple[Belief, Moving, Any, Any]:
     """Folds the first ``count`` of some rows into a belief, in order.
 
@@ -417,6 +546,7 @@ def fold_rows(
         count: ``()`` how many of the n rows are there; the rest is padding and costs nothing.
         sites: For rows that are visited again, each group's sites ``(n, E, numbers)``; None to fold them for good.
         exchange: How sites are exchanged for new ones.
+        draws: For rules that draw; None for fixed points.
 
     Returns:
         The belief, its time side, the sites after, and ``RowInfo`` or, with sites, ``VisitInfo`` of arrays ``(n,)``
@@ -433,6 +563,17 @@ def fold_rows(
         sites = tuple(jnp.pad(a, [(0, whole - length), (0, 0), (0, 0)]) for a in sites)
     width = family.width(size) if block == 1 and static else size
     belief = family.pad(belief, width)
+    # rows absorbed so far; nothing at all where no rule draws
+    counting = draws is not None and any(g.draws for g in groups)
+    seen = draws.numbers if counting and draws is not None and draws.numbers.ndim == 0 else None
+
+    def key_of(t: jax.Array, seen: jax.Array | None) -> jax.Array | None:
+        if not counting or draws is None:
+            return None
+        return jax.random.fold_in(draws.key, draws.numbers[t] if seen is None else seen)
+
+    def counted_on(seen: jax.Array | None, info: Any) -> jax.Array | None:
+        return None if seen is None else seen + (info.status < Status.NOT_FINITE).astype(seen.dtype)
 
     def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
         """A ``(T, N)``, h at theta ``(T,)`` and flags of one row."""
@@ -443,34 +584,34 @@ def fold_rows(
         return jnp.pad(matrix, ((0, 0), (0, width - size))), value, [g.flags(*inputs) for g in groups]
 
     def one_row(t: jax.Array, carry: tuple) -> tuple:
-        belief, moving, sites, info = carry
+        belief, moving, sites, info, seen = carry
         row = [jax.lax.dynamic_index_in_dim(a, t, keepdims=False) for a in rows]
         before, moved = belief, belief
         gap = moving.clock
         if not static:
             gap = gap + jnp.where(moving.started, 1.0 if gaps is None else gaps[t], 0.0)
-            moved = dynamics.move(family, belief, moving.setup, gap)
-        matrix, value, flags = fields(moved.mean[:size], *row)
+            moved = dynamics.move(cast(Gaussian, family), belief, moving.setup, gap)
+        matrix, value, flags = fields(family.origin(moved.mean[:size]), *row)
         window = family.open(moved, matrix, value, False)
         inputs = [*[a[None] for a in row], *shared]
         own = None if sites is None else [jax.lax.dynamic_index_in_dim(a, t, keepdims=False) for a in sites]
-        window, own, now = _fold_row(family, window, groups, inputs, 0, flags, own, exchange)
+        window, own, now = _fold_row(family, window, groups, inputs, 0, flags, own, exchange, key_of(t, seen))
         belief = family.close(window)
         if not static:
             accepted = now.status < Status.NOT_FINITE
             belief = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), belief, before)
             moving = Moving(jnp.where(accepted, 0.0, gap), moving.started | accepted, moving.setup)
-        return belief, moving, _put(sites, own, t), _put(info, now, t)
+        return belief, moving, _put(sites, own, t), _put(info, now, t), counted_on(seen, now)
 
     def one_block(b: jax.Array, carry: tuple) -> tuple:
-        belief, moving, sites, info = carry
+        belief, moving, sites, info, seen = carry
         first = b * block
         some = [jax.lax.dynamic_slice_in_dim(a, first, block) for a in rows]
         matrix, value, flags = jax.vmap(fields, (None, *[0] * len(some)))(belief.mean, *some)
         window = family.open(belief, matrix.reshape(-1, size), value.reshape(-1), True)
 
         def step(r: jax.Array, inner: tuple) -> tuple:
-            window, sites, info = inner
+            window, sites, info, seen = inner
 
             def take(a: jax.Array) -> jax.Array:
                 return jax.lax.dynamic_index_in_dim(a, r, keepdims=False)
@@ -482,19 +623,20 @@ def fold_rows(
             stood = (
                 None if sites is None else [jax.lax.dynamic_index_in_dim(a, first + r, keepdims=False) for a in sites]
             )
-            window, new, now = _fold_row(family, window, groups, inputs, r * per_row, own, stood, exchange)
-            return window, _put(sites, new, first + r), _put(info, now, first + r)
+            key = key_of(first + r, seen)
+            window, new, now = _fold_row(family, window, groups, inputs, r * per_row, own, stood, exchange, key)
+            return window, _put(sites, new, first + r), _put(info, now, first + r), counted_on(seen, now)
 
-        window, sites, info = jax.lax.fori_loop(0, block, step, (window, sites, info))
-        return family.close(window), moving, sites, info
+        window, sites, info, seen = jax.lax.fori_loop(0, block, step, (window, sites, info, seen))
+        return family.close(window), moving, sites, info, seen
 
     blocks = (count + block - 1) // block
     one = one_row if block == 1 else one_block
-    start = (belief, moving, sites, empty)
+    start = (belief, moving, sites, empty, seen)
     if length == 1:  # a loop would cost more than the row
-        belief, moving, sites, info = one(jnp.zeros((), int), start)
+        belief, moving, sites, info, _ = one(jnp.zeros((), int), start)
     else:
-        belief, moving, sites, info = jax.lax.fori_loop(0, blocks, one, start)
+        belief, moving, sites, info, _ = jax.lax.fori_loop(0, blocks, one, start)
     belief = family.trim(belief, size)
     return belief, moving, jax.tree.map(lambda a: a[:length], sites), jax.tree.map(lambda a: a[:length], info)
 
@@ -522,7 +664,7 @@ def fold_prior(
     """
     after, infos = {}, {}
     for key, group in groups.items():
-        matrix, value = group.matrices(belief.mean, *inputs)
+        matrix, value = group.matrices(family.origin(belief.mean), *inputs)
         window = family.open(belief, matrix.reshape(-1, belief.mean.shape[0]), value.reshape(-1), False)
         flags = group.flags(*inputs)
         window, after[key], infos[key] = fold_group(family, window, group, inputs, 0, flags, sites[key], exchange)

@@ -13,16 +13,17 @@ import numpyro.distributions as dist
 from numpy.polynomial.hermite_e import hermegauss
 from numpyro.infer.initialization import init_to_value
 
-from adfpp.families import Belief, Family
-from adfpp.importance import Reweighted, reweighted
+from adfpp.families import Product
+from adfpp.importance import Reweighted, enumerated, reweighted
 from adfpp.model import Joint, LatentSite, Program, stripped
+from adfpp.model.discrete import combinations, levels, log_joint_of
 
 _DRAWS = 1 << 13  # for moments that have no formula
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A Gaussian in unconstrained space, seen through the sites' transforms.
+    """A belief, seen through the sites' transforms: Gaussian in unconstrained space, or a product over sites.
 
     Attributes:
         program: The model as it was read.
@@ -31,8 +32,8 @@ class Posterior:
     """
 
     program: Program
-    family: Family
-    belief: Belief
+    family: Any
+    belief: Any
 
     @property
     def sites(self) -> tuple[LatentSite, ...]:
@@ -42,6 +43,8 @@ class Posterior:
     @cached_property
     def distribution(self) -> dist.Distribution:
         """The belief as a NumPyro distribution over the flat unconstrained vector ``(N,)``."""
+        if isinstance(self.family, Product):
+            return _ProductDistribution(self.family, self.belief)
         mean, scale = self.belief
         if scale.ndim < 2:
             return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
@@ -77,7 +80,7 @@ class Posterior:
         for site in self.sites:
             m = self.belief.mean[site.where].reshape(site.unconstrained_shape)
             s = spread[site.where].reshape(site.unconstrained_shape)
-            if _is_identity(site.transform):
+            if site.own is not None or _is_identity(site.transform):
                 out[site.name] = (m, s)
             elif _is_elementwise(site):
                 out[site.name] = _moments_elementwise(site.transform, m, s)
@@ -96,7 +99,9 @@ class Posterior:
         z = jax.scipy.special.ndtri(q)
         out = {}
         for site in self.sites:
-            if _is_elementwise(site):
+            if site.own is not None:
+                out[site.name] = self._own_quantile(site, q)
+            elif _is_elementwise(site):
                 m, s = self.belief.mean[site.where], spread[site.where]
                 flat = (m + z[..., None] * s).reshape(q.shape + site.unconstrained_shape)
                 low = site.transform(flat)
@@ -110,6 +115,13 @@ class Posterior:
                 flat = jnp.quantile(draws, q.reshape(-1), axis=0)
                 out[site.name] = flat.reshape(q.shape + site.shape)
         return out
+
+    def _own_quantile(self, site: LatentSite, q: jax.Array) -> jax.Array:
+        """Of a site in its own space, by its family."""
+        part = self.family.part_of(site.name)
+        held = self.belief.parts[self.family.parts.index(part)]
+        found = part.family.quantile(np.asarray(held), np.asarray(q))
+        return jnp.asarray(found, q.dtype).reshape(q.shape + site.shape)
 
     def summary(self, prob: float = 0.9) -> Any:
         """A pandas ``DataFrame``: a row a scalar parameter, with mean, sd and the central interval of this mass."""
@@ -152,6 +164,10 @@ class Posterior:
             flat: Any = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
             out: dict[str, Any] = {}
             for site in program.sites:
+                if site.own is not None:
+                    value = site.value(flat[..., site.where], site.integral)
+                    out[site.name] = numpyro.sample(site.name, dist.Delta(value, event_dim=site.event_dim))
+                    continue
                 u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
                 value = site.transform(u)
                 volume = site.transform.log_abs_det_jacobian(u, value)
@@ -163,7 +179,9 @@ class Posterior:
         return guide
 
     def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
-        """Independent draws ``(count, N)`` of the flat unconstrained vector."""
+        """Independent draws ``(count, N)`` of the flat vector."""
+        if isinstance(self.family, Product):
+            return self.family.sample(rng_key, self.belief, count)
         mean, scale = self.belief
         noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
         return mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
@@ -179,6 +197,9 @@ class Posterior:
     ) -> Reweighted:
         """The posterior corrected towards the true one by importance weights; no NUTS needed.
 
+        Where all latent sites are discrete and have at most 2^14 combinations of values, all of them are weighed, and
+        the weights are exact.
+
         Args:
             rng_key: Key for the draws.
             *args: The model's arguments: all rows that the posterior has absorbed.
@@ -193,13 +214,15 @@ class Posterior:
             ``log_evidence``.
         """
         joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
-        theta = self.draw(rng_key, num_samples)
         counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
-        log_joint = joint.log_joint(theta, counted)
+        every = combinations(self.program)
+        theta = self.draw(rng_key, num_samples) if every is None else jnp.asarray(every)
+        log_joint = joint.log_joint(theta, counted) if every is None else log_joint_of(joint, every, counted)
         if not np.isfinite(log_joint).any():
             self._refuse_impossible(joint, theta[:64], counted)
         log_q = np.asarray(self.distribution.log_prob(theta))
-        return reweighted(np.asarray(theta), log_joint, log_q, self.program.constrain)
+        weighed = reweighted if every is None else enumerated
+        return weighed(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
 
     def _refuse_impossible(self, joint: Joint, theta: jax.Array, counted: np.ndarray) -> None:
         """Names the rows that have no finite log-likelihood at any of some draws."""
@@ -222,6 +245,7 @@ class Posterior:
 
     def inverse_mass_matrix(self) -> dict[tuple[str, ...], jax.Array]:
         """The covariance as NUTS takes it: ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
+        self._refuse_own_space("inverse_mass_matrix")
         order = sorted(self.sites, key=lambda s: s.name)  # NumPyro flattens sites by name
         where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
         scale = self.belief.scale
@@ -236,14 +260,46 @@ class Posterior:
         Returns:
             ``{site: (num_chains, *unconstrained_shape)}``, without the leading axis for one chain.
         """
+        self._refuse_own_space("initial_points")
         theta = self.draw(rng_key, num_chains)
         out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.sites}
         return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
 
     def init_strategy(self) -> Callable[..., Any]:
-        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean."""
-        strategy: Any = init_to_value(values=self.program.constrain(self.belief.mean))
+        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of sites that are not discrete)."""
+        values = self.program.constrain(self.belief.mean)
+        strategy: Any = init_to_value(values={s.name: values[s.name] for s in self.sites if not s.discrete})
         return strategy
+
+    def _refuse_own_space(self, what: str) -> None:
+        names = [s.name for s in self.sites if s.own is not None]
+        if names:
+            raise ValueError(
+                f"{what} is about NUTS's unconstrained space, and {', '.join(names)} is held in its own: start NUTS "
+                "with init_strategy(), or hold the sites as Gaussians (family='full')."
+            )
+
+
+class _ProductDistribution(dist.Distribution):
+    """A product belief as a distribution over the flat vector of its coordinates."""
+
+    def __init__(self, family: Product, belief: Any) -> None:
+        self.family, self.belief = family, belief
+        super().__init__(event_shape=(family.size,))
+
+    @property
+    def support(self) -> Any:
+        """Any vector; a value outside a site's own support has density 0."""
+        return dist.constraints.real_vector
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Independent draws ``(*sample_shape, N)``."""
+        count = int(np.prod(sample_shape))
+        return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.family.size))
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
+        """``(...)`` at ``(..., N)``; a probability in discrete coordinates, a density in the others."""
+        return self.family.log_prob(self.belief, jnp.asarray(value))
 
 
 def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:

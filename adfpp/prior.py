@@ -31,19 +31,21 @@ class Component(NamedTuple):
 
 
 class Block(NamedTuple):
-    """An independent Gaussian block of the prior.
+    """An independent block of the prior: Gaussian, or of a site in its own space.
 
     Attributes:
         where: Its places in θ ``(d,)``.
         mean: ``(d,)``.
         root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
         how: How it was found, in words.
+        natural: ``(n, numbers)`` of a site in its own space: the parameters of its n components.
     """
 
     where: np.ndarray
     mean: np.ndarray
     root: np.ndarray
     how: str
+    natural: np.ndarray | None = None
 
 
 _POINTS = (0.0, 0.7, -1.3)
@@ -72,6 +74,7 @@ def project_prior(
     components: Sequence[Component],
     log_prior: LogPrior,
     sampler: Callable[[jax.Array], jax.Array],
+    size: int,
     dtype: jnp.dtype,
 ) -> Projection:
     """Projects each component of a prior that can be.
@@ -80,9 +83,9 @@ def project_prior(
         components: Which sites hang together.
         log_prior: ``θ -> [log prior of each site]``, elementwise for scalar components.
         sampler: ``key -> θ``, one prior draw.
+        size: Length of θ.
         dtype: Of θ.
     """
-    size = sum(len(c.where) for c in components)
     blocks: list[Block] = []
     coupled: list[int] = []
     left = []

@@ -1,5 +1,6 @@
 """Schedules of EP: in which order rows are visited, from which belief, and when it is enough."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.families import Belief, Family
-from adfpp.kernel import Exchange, Status, VisitInfo, no_info
+from adfpp.families import Belief, Family, Product
+from adfpp.kernel import Draws, Exchange, Status, VisitInfo, no_info
+from adfpp.marginals import roster
 from adfpp.model import Program
 from adfpp.start import Base
 from adfpp.sweeps import Compiled, Gathered, Sites, log_evidence, moved_by
 
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _LEAST = 0.02  # damping below which a step is not worth making
 _PRIOR_PASSES = 2  # visits of the prior's factors a sweep: they are few, and hang together closely
 _SMALL = 64  # length of θ below which a rank-one update costs no more than a row's part in the matrix products
@@ -108,11 +111,14 @@ class Task:
         chunk: int,
         rng_key: jax.Array,
         settings: Settings,
+        draw_key: jax.Array,
     ) -> None:
-        self.family, self.program, self.compiled = family, program, compiled
+        self.family: Any = family
+        self.program, self.compiled = program, compiled
         self.rows, self.shared, self.base, self.chunk = rows, [jnp.asarray(a) for a in shared], base, chunk
         self.total = rows[0].shape[0]
         self.rng_key, self.settings = rng_key, settings
+        self.draw_key = draw_key if any(g.draws for g in program.factors) else None
         self.dtype = program.dtype
         self.power = jnp.asarray(settings.power, self.dtype)
         self._kept: list[Any] | None = None
@@ -141,6 +147,12 @@ class Task:
         """The sites of a chunk."""
         return tuple(_padded(a[where], _length(count)) for a in sites)
 
+    def draws(self, where: Any, count: int) -> Draws | None:
+        """A row's random points are the same in every sweep, or the sites would never settle."""
+        if self.draw_key is None:
+            return None
+        return Draws(self.draw_key, _padded(np.arange(self.total)[where], _length(count)))
+
     def exchange(self, damping: float) -> Exchange:
         """How sites are exchanged."""
         return Exchange(self.power, jnp.asarray(damping, self.dtype))
@@ -163,7 +175,13 @@ class Task:
         """Visits rows in this order; ``sites`` and ``info`` are written to."""
         for where, rows, count in self.pieces(order):
             belief, new, now = self.compiled.fold(
-                belief, rows, self.shared, self.taken(sites, where, count), self.exchange(damping), count
+                belief,
+                rows,
+                self.shared,
+                self.taken(sites, where, count),
+                self.exchange(damping),
+                count,
+                self.draws(where, count),
             )
             _put(sites, new, where, count)
             _put(info, now, where, count)
@@ -178,7 +196,13 @@ class Task:
         info, total = self.blank(), None
         for where, rows, count in self.pieces():
             new, now, gathered = self.compiled.survey(
-                belief, rows, self.shared, self.taken(sites, where, count), self.power, count
+                belief,
+                rows,
+                self.shared,
+                self.taken(sites, where, count),
+                self.power,
+                count,
+                self.draws(where, count),
             )
             total = gathered if total is None else jax.tree.map(jnp.add, total, gathered)
             _put(proposed, new, where, count)
@@ -210,7 +234,7 @@ class Task:
         """The belief of the base and all sites."""
         if self.family.sites_in_field:
             return self.settle(belief, priors, self.gather(belief, sites), 1.0, True)[0]
-        natural = self.base + sum(jnp.sum(jnp.asarray(a), (0, 1)) for a in sites)
+        natural = self.base.natural + sum(jnp.sum(jnp.asarray(a), (0, 1)) for a in sites)
         natural = natural + sum(jnp.sum(a, 0) for a in priors.values())
         new, proper = self.family.from_natural(natural, self.program.size)
         return new if bool(proper) else belief
@@ -252,8 +276,8 @@ class Task:
         added = float(np.sum(info.evidence, dtype=float))
         if self.family.sites_in_field:
             return log_evidence(belief, self.base, added, priors)
-        outside, _ = self.family.from_natural(self.base, self.program.size)
-        whole = float(self.family.log_norm(belief)) - float(self.family.log_norm(outside))
+        volume = float(self.family.log_norm(belief)) + self.family.gaussian_size(self.program.size) * _HALF_LOG_2PI
+        whole = volume - float(self.base.log_norm)
         return whole + added + sum(float(i.evidence) for i in priors.values())
 
 
@@ -316,15 +340,18 @@ def _finish(
 
 
 def _sequential(task: Task, reached: Reached, progress: Progress, damping: float | None) -> dict[str, VisitInfo]:
-    """Sweeps in sequence until the belief settles; damped more where it does not."""
-    settings, share = task.settings, damping or 1.0
+    """Sweeps in sequence until the belief settles; damped more where it does not.
+
+    Crowds of discrete components overshoot near certainty, and are damped from the beginning.
+    """
+    settings, share = task.settings, damping or (0.5 if _crowded(task) else 1.0)
     infos: dict[str, VisitInfo] = {}
     while len(reached.steps) < settings.max_sweeps:
         before, stood = reached.belief, [a.copy() for a in reached.sites]
         belief = task.fold(before, reached.sites, reached.info, task.order(), share, progress)
         belief = task.rebuild(belief, reached.sites, reached.priors)
         belief, reached.priors, infos = task.visit_priors(belief, reached.priors, share)
-        step = float(moved_by(before, belief)) / share
+        step = float(moved_by(task.family, before, belief)) / share
         reached.belief = belief
         _note(task, reached, step, share, stood, progress)
         if step <= settings.tol:
@@ -332,6 +359,11 @@ def _sequential(task: Task, reached: Reached, progress: Progress, damping: float
         if damping is None and _not_shrinking(reached.steps, 4):
             share = max(0.5 * share, 0.1)
     return infos
+
+
+def _crowded(task: Task) -> bool:
+    family = task.family
+    return isinstance(family, Product) and any(roster(family, g).crowd for g in task.program.factors)
 
 
 def _not_shrinking(steps: Sequence[float], over: int) -> bool:
@@ -385,7 +417,7 @@ def _parallel(
         _put(reached.info, info, slice(None), task.total)
         moved, reached.priors, infos = task.visit_priors(new, reached.priors, 1.0)
         if reached.priors:
-            step = max(step, float(moved_by(new, moved)))
+            step = max(step, float(moved_by(task.family, new, moved)))
         reached.belief = moved
         _note(task, reached, step, made, previous[1], progress)
         if step <= settings.tol:
@@ -413,7 +445,8 @@ def _minibatches(task: Task, reached: Reached, progress: Progress, damping: floa
         belief = before
         for where, rows, count in task.pieces(task.order(), size):
             old = task.taken(reached.sites, where, count)
-            proposed, now, _ = task.compiled.survey(belief, rows, task.shared, old, task.power, count)
+            drawn = task.draws(where, count)
+            proposed, now, _ = task.compiled.survey(belief, rows, task.shared, old, task.power, count, drawn)
             change = tuple(new - was for new, was in zip(proposed, old, strict=True))
             gathered = task.compiled.gather(belief, rows, task.shared, change, count)
             belief, made = task.compiled.nudge(belief, gathered, jnp.asarray(share, task.dtype))
@@ -423,7 +456,7 @@ def _minibatches(task: Task, reached: Reached, progress: Progress, damping: floa
             progress.rows(count)
         belief = task.rebuild(belief, reached.sites, reached.priors)
         belief, reached.priors, infos = task.visit_priors(belief, reached.priors, share)
-        step = float(moved_by(before, belief)) / share
+        step = float(moved_by(task.family, before, belief)) / share
         reached.belief = belief
         _note(task, reached, step, share, stood, progress)
         if step <= settings.tol:
@@ -455,7 +488,8 @@ def _tied(task: Task, reached: Reached, progress: Progress) -> tuple[dict[str, V
             outside = task.from_flat(before, rest, reached.priors)
         for where, rows, count in task.pieces(order, batch if first else None):
             empty = tuple(np.zeros((_length(count), *a.shape[1:]), a.dtype) for a in reached.sites)
-            proposed, now, _ = task.compiled.survey(outside, rows, task.shared, empty, task.power, count)
+            drawn = task.draws(where, count)
+            proposed, now, _ = task.compiled.survey(outside, rows, task.shared, empty, task.power, count, drawn)
             said = task.compiled.gather(flat, rows, task.shared, proposed, count)
             total = Gathered(*(t + s for t, s in zip(total, said, strict=True)))
             _put(reached.info, now, where, count)
@@ -466,7 +500,7 @@ def _tied(task: Task, reached: Reached, progress: Progress) -> tuple[dict[str, V
         held = Gathered(*(h + made * (t - h) for h, t in zip(held, total, strict=True)))
         belief = task.from_flat(before, held, reached.priors)
         reached.belief, reached.priors, infos = task.visit_priors(belief, reached.priors, made)
-        step = float(moved_by(before, reached.belief)) / made
+        step = float(moved_by(task.family, before, reached.belief)) / made
         reached.steps.append(step)
         reached.dampings.append(made)
         progress.sweep(len(reached.steps), step)
@@ -498,7 +532,7 @@ def _windowed(task: Task, reached: Reached, progress: Progress) -> tuple[dict[st
             before = belief
             belief = task.fold(belief, reached.sites, scratch, recent, damping, progress)
             belief, reached.priors, infos = task.visit_priors(belief, reached.priors, damping)
-            step = float(moved_by(before, belief)) / damping
+            step = float(moved_by(task.family, before, belief)) / damping
             if step <= settings.tol:
                 break
         reached.belief = belief

@@ -7,18 +7,20 @@ draws or moments: with them the belief is proper before any row.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from adfpp.factors import FactorGroup
-from adfpp.families import Belief, Family
+from adfpp.families import Belief, Diagonal, Family, Full, Product, Spherical
+from adfpp.families.exponential import Finite
 from adfpp.model import PriorGroup
 from adfpp.prior import Block, prior_draws
 
 _DRAWS = 4096
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Base(NamedTuple):
@@ -33,6 +35,18 @@ class Base(NamedTuple):
     root: jax.Array
     centre: jax.Array
     constant: jax.Array
+
+
+class ThetaBase(NamedTuple):
+    """As ``Base``, for families whose sites are natural parameters of θ.
+
+    Attributes:
+        natural: Natural parameters of the prior's blocks; where there are none, of a flat density.
+        log_norm: ``()`` log of the integral that makes the blocks densities.
+    """
+
+    natural: jax.Array
+    log_norm: jax.Array
 
 
 class Prior(NamedTuple):
@@ -72,6 +86,37 @@ def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
     root = np.concatenate(roots) if roots else np.zeros((0, size))
     centre = np.concatenate(centres) if centres else np.zeros(0)
     return Base(jnp.asarray(root, dtype), jnp.asarray(centre, dtype), jnp.asarray(constant, dtype))
+
+
+def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBase:
+    """What of a prior consists of these blocks, for families whose sites are natural parameters of θ."""
+    belief: Any = start.belief
+    priors = start.priors
+    natural = family.natural(belief) - sum(jnp.sum(a, 0) for a in priors.values())
+    covered = np.zeros(belief.mean.shape[0], bool)
+    for block in blocks:
+        covered[block.where] = True
+    pieces: list[tuple[Any, np.ndarray, Any]] = [(family, np.arange(len(covered)), belief)]
+    if isinstance(family, Product):
+        pieces = [(p.family, p.where, held) for p, held in zip(family.parts, belief.parts, strict=True)]
+    total = 0.0
+    for own, where, held in pieces:
+        mine = covered[where]
+        if isinstance(own, Full):
+            for block in blocks:
+                if block.where[0] in where:
+                    root = np.diag(block.root) if block.root.ndim == 1 else block.root
+                    white = np.linalg.solve(root, block.mean)
+                    total += np.linalg.slogdet(root)[1] + 0.5 * white @ white + _HALF_LOG_2PI * len(block.where)
+        elif isinstance(own, Diagonal | Spherical):
+            mean, sd = np.asarray(held.mean, float)[mine], np.asarray(own.spread(held, len(where)), float)[mine]
+            total += float(np.sum(np.log(sd) + 0.5 * (mean / sd) ** 2 + _HALF_LOG_2PI))
+            if isinstance(own, Spherical) and mine.any() and not mine.all():
+                total = math.nan  # one variance of which only a part is the base's
+        else:
+            there = mine.reshape(held.shape[0], -1)[:, 0]
+            total += float(np.sum(np.asarray(own.log_norm(held), float)[there]))
+    return ThetaBase(natural, jnp.asarray(total, natural.dtype))
 
 
 def begin(
@@ -172,8 +217,24 @@ def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre, correlation * np.outer(wide, wide)
 
 
+def _own_block(site: Any, draws: np.ndarray, dtype: np.dtype) -> Block:
+    """The member of an own-space site's family with the expected statistics of its draws."""
+    family, where = site.own, np.arange(site.where.start, site.where.stop)
+    values = jnp.asarray(draws[:, where].reshape(len(draws), -1, family.dim), dtype)
+    stats = np.asarray(family.stats(values), float)
+    if isinstance(family, Finite):
+        # as if one more draw had been even: a value that was never drawn is not impossible
+        chances = (stats.sum(0) + 1.0 / len(family.values)) / (len(draws) + 1.0)
+        natural = np.log(chances) - np.log(1.0 - chances.sum(-1, keepdims=True))
+    else:
+        start = jnp.ones((values.shape[1], family.numbers), dtype)
+        change = jnp.asarray(stats.mean(0), dtype) - family.expected(start)
+        natural = np.asarray(jax.jit(family.shifted)(start, change), float)
+    return Block(where, np.zeros(len(where)), np.ones(len(where)), "marginal statistics of draws", natural)
+
+
 def _begin_in_theta(
-    family: Family,
+    family: Any,
     size: int,
     dtype: np.dtype,
     blocks: Sequence[Block],
@@ -186,6 +247,9 @@ def _begin_in_theta(
         where = np.arange(site.where.start, site.where.stop)
         if block is not None:
             given.append(block)
+        elif site.own is not None:
+            assert draws is not None
+            given.append(_own_block(site, draws, dtype))
         else:
             assert draws is not None
             centre, spread = zip(*(_robust(draws[:, i : i + 1]) for i in where), strict=True)

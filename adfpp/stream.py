@@ -109,7 +109,7 @@ class Log:
 
     def warn(self) -> None:
         """One warning a run, with counts and advice."""
-        bad = [(s, int(self.counts[s])) for s in Status if s != Status.OK and self.counts[s]]
+        bad = [(s, int(self.counts[s])) for s in Status if s not in (Status.OK, Status.TEMPERED) and self.counts[s]]
         if bad:
             told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
             warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsMarked, stacklevel=3)

@@ -17,8 +17,21 @@ import numpy as np
 
 from adfpp.dynamics import Static
 from adfpp.factors import FactorGroup
-from adfpp.families import Belief, Family
-from adfpp.kernel import Exchange, Moving, Status, VisitInfo, fold_prior, fold_rows, no_info, visit_factor, whiten
+from adfpp.families import Belief, Family, Product
+from adfpp.kernel import (
+    Draws,
+    Exchange,
+    Moving,
+    Status,
+    VisitInfo,
+    fold_prior,
+    fold_rows,
+    no_info,
+    part_key,
+    tilt_of,
+    visit_factor,
+    whiten,
+)
 from adfpp.model import PriorGroup, Program
 from adfpp.sites import unpack
 from adfpp.start import Base
@@ -88,13 +101,14 @@ def fold(
     sites: Sites,
     exchange: Exchange,
     count: Any,
+    draws: Draws | None = None,
 ) -> tuple[Belief, Sites, VisitInfo]:
     """Visits the first ``count`` of some rows one after the other, each from the belief that the last has left."""
     zero = jnp.zeros((), belief.mean.dtype)
     moving = Moving(zero, jnp.zeros((), bool), ())
     rows = [jnp.asarray(a) for a in rows]
     belief, _, sites, info = fold_rows(
-        family, Static(), groups, belief, moving, rows, shared, None, jnp.asarray(count), sites, exchange
+        family, Static(), groups, belief, moving, rows, shared, None, jnp.asarray(count), sites, exchange, draws
     )
     return belief, sites, info
 
@@ -107,6 +121,7 @@ def survey(
     sites: Sites,
     power: jax.Array,
     count: Any,
+    draws: Draws | None = None,
 ) -> tuple[Sites, VisitInfo, Gathered]:
     """Visits rows all at once: every cavity comes from the same belief.
 
@@ -118,13 +133,14 @@ def survey(
     exchange = Exchange(power, jnp.ones((), dtype))
     there = jnp.arange(length) < count
     proposed, infos, fields = [], [], []
-    for group, own in zip(groups, sites, strict=True):
+    for i, (group, own) in enumerate(zip(groups, sites, strict=True)):
         matrix, value, flags = _fields(group, belief, rows, shared, there)
 
-        def one(args: Any, group: FactorGroup = group) -> Any:
-            row, f, h, site, flag = args
+        def one(args: Any, i: int = i, group: FactorGroup = group) -> Any:
+            row, f, h, site, flag, number = args
             inputs = [*[a[None] for a in row], *shared]
-            tilt = group.prepare(*inputs)
+            key = None if draws is None or not group.draws else jax.random.fold_in(draws.key, number)
+            tilt = tilt_of(group, inputs, part_key(key, i))
 
             def element(e: Any, f: jax.Array, h: jax.Array, site: jax.Array, flag: Any) -> Any:
                 scale = _lower(f) if group.field_size else jnp.zeros((0, 0), dtype)
@@ -143,9 +159,9 @@ def survey(
                 jnp.sum(infos.clamped).astype(jnp.int32),
             )
 
-        args = (rows, matrix, value, own, flags)
-        # the tiers of a quadrature are branches, of which a vectorised loop would run all
-        new, info = jax.lax.map(one, args) if group.divisible else jax.vmap(one)(args)
+        args = (rows, matrix, value, own, flags, None if draws is None else draws.numbers)
+        # the tiers of a quadrature are branches, of which a vectorised loop would run all; points are many
+        new, info = jax.lax.map(one, args) if group.divisible or group.draws else jax.vmap(one)(args)
         proposed.append(new)
         infos.append(info)
         fields.append((matrix, value))
@@ -279,7 +295,7 @@ def settle(
     prior = prior_in(program, prior_groups, belief, base, priors, shared)
     precision, slope = gathered.precision + prior.precision, gathered.slope + prior.slope
     whole, sound = _changed(belief, precision, slope, jnp.ones((), dtype))
-    step = jnp.where(sound, moved_by(belief, whole), jnp.inf)
+    step = jnp.where(sound, moved_by(program.family, belief, whole), jnp.inf)
     new, share = _proper(belief, precision, slope, jnp.where(fresh, 1.0, damping).astype(dtype))
     return Settled(new, share, step)
 
@@ -316,8 +332,10 @@ def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
-def moved_by(before: Belief, after: Belief) -> jax.Array:
-    """The largest move of a mean, in the smaller of both sds, or of an sd relatively."""
+def moved_by(family: Family, before: Any, after: Any) -> jax.Array:
+    """The largest move of a mean, in the smaller of both sds, or of an sd relatively; of a probability as it is."""
+    if isinstance(family, Product):
+        return family.moved(before, after)
     if before.scale.ndim == 2:
         sd, new = (jnp.sqrt(jnp.sum(b.scale**2, -1)) for b in (before, after))
     else:

@@ -37,6 +37,15 @@ HIERARCHIES = (
     "random_walk",
 )
 
+# Their latent sites are discrete: NUTS cannot sample them.
+DISCRETE = ("ising_perceptron",)
+
+# Some of their sites are at home in a space of their own: a precision, a rate, a probability.
+PRODUCTS = ("unknown_noise", "zero_inflated", "mixture_weights")
+
+# Their rows depend on nearly all latent numbers in no affine way: Monte Carlo moments.
+NETWORKS = ("network",)
+
 Array = jax.Array | np.ndarray
 
 

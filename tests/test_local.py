@@ -546,10 +546,10 @@ def test_refuses_an_infinite_support() -> None:
 
 
 def test_refuses_one_for_all_rows() -> None:
-    """A discrete latent that all rows share."""
+    """A discrete latent that all rows share and whose values cannot be listed."""
 
     def model(y: Array = None) -> None:
-        w, c = weights(1), sample("c", dist.Bernoulli(0.5))
+        w, c = weights(1), sample("c", dist.Poisson(0.5))
         with numpyro.plate("rows", y.shape[0]):
             sample("y", dist.Normal(w[0] * c, 1.0), obs=y)
 

@@ -269,14 +269,14 @@ def test_refuses_correlated_rows() -> None:
 
 
 def test_refuses_a_discrete_latent_site() -> None:
-    """A Gaussian cannot hold it."""
+    """One without end cannot be listed."""
 
     def model(x: Array, y: Array | None = None) -> None:
-        w, k = weights(), sample("k", dist.Bernoulli(0.5))
+        w, k = weights(), sample("k", dist.Poisson(0.5))
         with rows(x):
             sample("y", dist.Normal(x @ w + k, SCALE), obs=y)
 
-    says(refusal(model, X, y=Y), "'k'", "discrete", "sum it out")
+    says(refusal(model, X, y=Y), "'k'", "discrete", "cannot be listed", "Categorical")
 
 
 def improper(x: Array, y: Array | None = None) -> None:

@@ -1,5 +1,20 @@
 """Families of approximate posteriors: one class a family."""
 
-from adfpp.families.gaussian import Belief, Diagonal, Family, Full, Spherical, family_named
+from adfpp.families.gaussian import Belief, Diagonal, Family, Full, Gaussian, InTheta, Spherical, family_named
+from adfpp.families.product import BySite, Part, Product, ProductBelief, asked_family
 
-__all__ = ["Belief", "Diagonal", "Family", "Full", "Spherical", "family_named"]
+__all__ = [
+    "Belief",
+    "BySite",
+    "Diagonal",
+    "Family",
+    "Full",
+    "Gaussian",
+    "InTheta",
+    "Part",
+    "Product",
+    "ProductBelief",
+    "Spherical",
+    "asked_family",
+    "family_named",
+]

@@ -48,7 +48,7 @@ class Window(NamedTuple):
         steps: ``(T,)`` blocked only: the mean now m + S Uᵀ y.
     """
 
-    belief: Belief
+    belief: Any
     matrix: jax.Array
     value: jax.Array
     start: jax.Array
@@ -58,21 +58,25 @@ class Window(NamedTuple):
 
 
 class Family(Protocol):
-    """What the kernel asks of a family.
+    """What is asked of every family.
 
     A family whose projection is no more than a change in the field has its sites there (``sites_in_field``). One that
-    forgets more has them in θ, as vectors of natural parameters, and answers the last six questions.
+    forgets more has them in θ, as vectors of natural parameters: it is an ``InTheta``, too.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        ...
+
     sites_in_field: ClassVar[bool]
 
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Any:
         """The belief that matches independent prior blocks."""
         ...
 
-    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """The belief as independent blocks (places, mean, root)."""
+    def blocks(self, belief: Any) -> list[Any]:
+        """The belief as independent blocks: (places, mean, root), and natural parameters if it is not Gaussian."""
         ...
 
     def rows_per_window(self, size: int, slots: int) -> int:
@@ -83,32 +87,44 @@ class Family(Protocol):
         """Length to which θ is padded with zeros while rows are folded one by one, for even vector registers."""
         ...
 
-    def pad(self, belief: Belief, width: int) -> Belief:
+    def pad(self, belief: Any, width: int) -> Any:
         """The belief padded to this length."""
         ...
 
-    def trim(self, belief: Belief, size: int) -> Belief:
+    def trim(self, belief: Any, size: int) -> Any:
         """The belief without its padding."""
         ...
 
-    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
-        """Opens a window on the fields of some rows: ``matrix (T, N)``, ``value (T,)`` at the belief's mean."""
+    def origin(self, mean: jax.Array) -> jax.Array:
+        """The θ at which fields are expanded."""
+        ...
+
+    def open(self, belief: Any, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
+        """Opens a window on the fields of some rows: ``matrix (T, N)``, ``value (T,)`` at the belief's origin."""
         ...
 
     def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
-        """Cavity of the field at slots [slot, slot + size): mean ``(k,)`` and F = A S ``(k, N)``."""
+        """Cavity of the field at slots [slot, slot + size): of a Gaussian its mean ``(k,)`` and F = A S ``(k, N)``."""
         ...
 
-    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
-        """Absorbs tilted moments: directions ``q (k, N)``, ``shift (k,)``, ``root (k, k)``."""
-        ...
-
-    def close(self, window: Window) -> Belief:
+    def close(self, window: Window) -> Any:
         """The belief with everything in the window absorbed."""
         ...
 
-    def spread(self, belief: Belief, size: int) -> jax.Array:
+    def spread(self, belief: Any, size: int) -> jax.Array:
         """Marginal sds ``(N,)``."""
+        ...
+
+    def site_numbers(self, field_size: int, size: int) -> int:
+        """Numbers that the site of a factor holds."""
+        ...
+
+
+class Gaussian(Family, Protocol):
+    """What is asked of Gaussian families beside."""
+
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        """Absorbs tilted moments: directions ``q (k, N)``, ``shift (k,)``, ``root (k, k)``."""
         ...
 
     def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
@@ -119,32 +135,32 @@ class Family(Protocol):
         """A noise root ``(N,)`` or ``(N, N)``, projected to the family's shape of root."""
         ...
 
-    def site_numbers(self, field_size: int, size: int) -> int:
-        """Numbers that the site of a factor holds."""
+
+class InTheta(Family, Protocol):
+    """What is asked of families whose sites are natural parameters of θ."""
+
+    def natural(self, belief: Any) -> jax.Array:
+        """Natural parameters in one vector; of a Gaussian slope and precision."""
         ...
 
-    def natural(self, belief: Belief) -> jax.Array:
-        """Natural parameters, slope and precision, in one vector."""
-        ...
-
-    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[Any, jax.Array]:
         """The belief, and whether it is proper."""
         ...
 
-    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
-        """Share of each precision of the belief that a site makes up, ``(N,)``."""
+    def share(self, belief: Any, site: jax.Array) -> jax.Array:
+        """Shares of the belief's precisions that a site makes up."""
         ...
 
-    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
+    def part(self, belief: Any, own: jax.Array) -> jax.Array:
         """A site that makes up these shares ``(N,)`` of the belief."""
         ...
 
-    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
-        """The site of a message about the belief's whitened directions ``q (k, N)``."""
+    def log_norm(self, belief: Any) -> jax.Array:
+        """Log of the integral of ``exp(natural · T)``, without its multiple of log 2π."""
         ...
 
-    def log_norm(self, belief: Belief) -> jax.Array:
-        """Log of the integral of ``exp(slope θ - precision θ² / 2)``, without its multiple of log 2π."""
+    def gaussian_size(self, size: int) -> int:
+        """Of how many Gaussian numbers: half as many multiples of log 2π are left out."""
         ...
 
 
@@ -228,6 +244,10 @@ class Full:
         """The leading corner."""
         return belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
 
+    def origin(self, mean: jax.Array) -> jax.Array:
+        """The mean."""
+        return mean
+
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Blocked: one product F = A S for all rows, and an empty transformation."""
         if not blocked:
@@ -294,30 +314,6 @@ class Full:
         """Those of the field."""
         return site_size(field_size)
 
-    def natural(self, belief: Belief) -> jax.Array:
-        """Not needed: sites are in the field."""
-        raise NotImplementedError
-
-    def from_natural(self, natural: jax.Array, size: int) -> tuple[Belief, jax.Array]:
-        """Not needed."""
-        raise NotImplementedError
-
-    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
-        """Not needed."""
-        raise NotImplementedError
-
-    def part(self, belief: Belief, own: jax.Array) -> jax.Array:
-        """Not needed."""
-        raise NotImplementedError
-
-    def message(self, belief: Belief, q: jax.Array, message: Message) -> jax.Array:
-        """Not needed."""
-        raise NotImplementedError
-
-    def log_norm(self, belief: Belief) -> jax.Array:
-        """Not needed."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class Diagonal:
@@ -350,6 +346,14 @@ class Diagonal:
     def trim(self, belief: Belief, size: int) -> Belief:
         """As it is."""
         return belief
+
+    def gaussian_size(self, size: int) -> int:
+        """All of them."""
+        return size
+
+    def origin(self, mean: jax.Array) -> jax.Array:
+        """The mean."""
+        return mean
 
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Row by row."""
@@ -446,6 +450,14 @@ class Spherical:
     def trim(self, belief: Belief, size: int) -> Belief:
         """As it is."""
         return belief
+
+    def gaussian_size(self, size: int) -> int:
+        """All of them."""
+        return size
+
+    def origin(self, mean: jax.Array) -> jax.Array:
+        """The mean."""
+        return mean
 
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         """Row by row."""

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from adfpp.model.arguments import ModelError
+from adfpp.model.own import inside
 from adfpp.model.program import Program
 from adfpp.model.visit import scalar_base, visit
 
@@ -106,7 +107,8 @@ class RowCheck:
     def _compare(self, rows: Sequence[np.ndarray], shared: Sequence[Any]) -> np.ndarray | None:
         """None when rows add up; which of them are possible at all when some are not."""
         program = self.program
-        theta = jax.random.uniform(jax.random.key(3), (_DRAWS, program.size), program.dtype, -1.0, 1.0)
+        rng = np.random.default_rng(3)
+        theta = jnp.asarray([inside(program.sites, rng, program.size) for _ in range(_DRAWS)], program.dtype)
         found = jax.device_get(self._logs(theta, self._local_values(), list(rows), list(shared)))
         one_by_one, batch, local_one, local_batch, prior_one, prior_batch = found
         possible = np.ones(_ROWS, bool)

@@ -12,9 +12,12 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 
 from adfpp.factors import FactorGroup
+from adfpp.families import Family
+from adfpp.families.exponential import Finite
 from adfpp.field import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
 from adfpp.model.local import LocalSite
+from adfpp.model.own import inside, own_block
 from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
 from adfpp.prior import Component, Projection, project_prior
 
@@ -29,7 +32,9 @@ class LatentSite:
         unconstrained_shape: Of its unconstrained value.
         where: Its place in the flat θ.
         event_dim: Of its distribution.
-        transform: From unconstrained to constrained.
+        transform: From unconstrained to constrained; the identity where the belief is held in the site's own space.
+        own: The family of each of its components in its own space, or None where it is Gaussian in unconstrained space.
+        whole: Whether a discrete site's values are handed to the model as whole numbers.
     """
 
     name: str
@@ -38,16 +43,36 @@ class LatentSite:
     where: slice
     event_dim: int
     transform: Any
+    own: Any = None
+    whole: bool = False
 
     @property
     def size(self) -> int:
         """Number of unconstrained scalars."""
         return self.where.stop - self.where.start
 
+    @property
+    def discrete(self) -> bool:
+        """Whether its values can be listed."""
+        return isinstance(self.own, Finite)
+
+    def value(self, flat: jax.Array, whole: bool) -> jax.Array:
+        """Its value ``(..., *shape)`` at ``(..., size)`` coordinates; of a discrete site as whole numbers if asked."""
+        u = flat.reshape(flat.shape[:-1] + self.unconstrained_shape)
+        if self.own is None:
+            return self.transform(u)
+        return jnp.round(u).astype(int) if whole and self.discrete else u
+
+    @property
+    def integral(self) -> bool:
+        """Whether it is discrete and its values are whole numbers."""
+        return self.discrete and all(float(v).is_integer() for v in self.own.values)
+
 
 def same_space(site: LatentSite, other: LatentSite) -> bool:
     """Whether an unconstrained value means the same at two sites."""
-    return site.unconstrained_shape == other.unconstrained_shape and same_transform(site.transform, other.transform)
+    same = site.unconstrained_shape == other.unconstrained_shape and site.own == other.own
+    return same and same_transform(site.transform, other.transform)
 
 
 def substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
@@ -58,6 +83,8 @@ def substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dic
         mine = places.get(site["name"])
         if site["type"] != "sample" or mine is None or site["is_observed"]:
             return None
+        if mine.own is not None:
+            return mine.value(theta[mine.where], mine.whole)
         # the support at hand, not the one remembered: it may depend on other sites, which the reader refuses
         return biject_to(site["fn"].support)(theta[mine.where].reshape(mine.unconstrained_shape))
 
@@ -76,6 +103,7 @@ class Program:
         row_shapes: Shape and dtype of each row array, without the leading axis.
         dtype: Of θ.
         trace: Of one row.
+        family: How the belief is held.
         pinned: The shared arrays, where a support depends on them: they must stay what they are.
         local: Latent sites of the data plate, integrated out row by row: they have no place in θ.
     """
@@ -87,6 +115,7 @@ class Program:
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: Any
     trace: Trace
+    family: Family
     pinned: tuple[np.ndarray, ...] | None = None
     local: tuple[LocalSite, ...] = ()
 
@@ -103,10 +132,7 @@ class Program:
         """``{site: value}`` of a flat ``(..., N)`` θ."""
         out = {}
         for site in self.sites:
-            flat = theta[..., site.where]
-            u = flat.reshape(flat.shape[:-1] + site.unconstrained_shape)
-            value = site.transform(u)
-            out[site.name] = value
+            out[site.name] = site.value(theta[..., site.where], site.integral)
         return out
 
     def unconstrain(self, values: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
@@ -114,6 +140,9 @@ class Program:
         parts, log_volume = [], jnp.zeros((), self.dtype)
         for site in self.sites:
             value = jnp.asarray(values[site.name], self.dtype)
+            if site.own is not None:
+                parts.append(value.reshape((*value.shape[: value.ndim - len(site.shape)], -1)))
+                continue
             u = site.transform.inv(value)
             lead = u.shape[: u.ndim - len(site.unconstrained_shape)]
             jacobian = site.transform.log_abs_det_jacobian(u, value)
@@ -137,8 +166,23 @@ class Program:
         inputs = self.prior_inputs(shared)
         theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
         traced = trace(logs, theta, *inputs)
+        somewhere = jnp.asarray(inside(self.sites, np.random.default_rng(7), self.size), self.dtype)
         draw = self.prior_sampler(shared, priors)
-        return project_prior(_components(traced, self.sites), lambda t: logs(t, *inputs), draw, self.dtype)
+        gaussian, blocks, coupled = [], [], []
+        for c in _components(traced, self.sites):
+            if all(self.sites[i].own is None for i in c.members):
+                gaussian.append(c)
+                continue
+            # sites of which some are in their own space are never jointly Gaussian
+            coupled += c.dependents
+            for root in c.roots or (c,):
+                site = self.sites[root.members[0]]
+                if site.own is None:
+                    gaussian.append(root)
+                else:
+                    blocks.append(own_block(site, lambda t, i=root.members[0]: logs(t, *inputs)[i], somewhere))
+        found = project_prior(gaussian, lambda t: logs(t, *inputs), draw, self.size, self.dtype)
+        return Projection([*blocks, *found.blocks], tuple(sorted([*coupled, *found.coupled])))
 
     def prior_logs(self, priors: Mapping[str, Any] | None = None) -> Callable[..., list[jax.Array]]:
         """``θ, *inputs -> [log prior of each site in unconstrained space]``, elementwise where elements are scalars."""
@@ -180,7 +224,8 @@ def _prior_logs(
 ) -> Callable[..., list[jax.Array]]:
     """``θ, *inputs -> [log prior of each site in unconstrained space]``.
 
-    A site with independent scalar elements gives one number an element, any other site one number.
+    A site with independent scalar elements gives one number an element, as one in its own space gives one a component;
+    any other site gives one number.
     """
     rows = sum(k == "row" for k in layout.kinds)
 
@@ -197,7 +242,11 @@ def _prior_logs(
                     "posterior)."
                 )
             u = theta[site.where].reshape(site.unconstrained_shape)
-            each, transform = elements(fn, value), biject_to(fn.support)
+            each = elements(fn, value)
+            if site.own is not None:
+                out.append(jnp.ravel(each.log_prob))
+                continue
+            transform = biject_to(fn.support)
             jacobian = transform.log_abs_det_jacobian(u, value)
             if _scalar_elements(fn, site):
                 inner = biject_to(scalar_base(fn).support)

@@ -9,10 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import IdentityTransform
 
+from adfpp.families import BySite, Family, Full
+from adfpp.families.exponential import Finite
 from adfpp.field import depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
 from adfpp.model.local import enumerable, local_sites
+from adfpp.model.own import own_families, resolved
 from adfpp.model.program import LatentSite, Program
 from adfpp.model.rows import RowOutputs, analyse
 from adfpp.model.visit import Visit, elements, visit
@@ -25,6 +29,7 @@ def read(
     kwargs: Mapping[str, Any],
     rows: Sequence[str] | None,
     moments: Moments,
+    family: Family | BySite | None = None,
 ) -> Program:
     """Reads a model into a program. Shapes only are read from the data.
 
@@ -34,6 +39,7 @@ def read(
         kwargs: Its keyword arguments.
         rows: Parameters that carry rows; found from the model when None.
         moments: How tilted moments are computed.
+        family: How the belief is held: one family, or by site; a full Gaussian when None.
 
     Raises:
         ModelError: When the model cannot be folded row by row.
@@ -71,7 +77,8 @@ def read(
         ) from error
     local = local_sites(whole, n, one, two)
     apart = frozenset(s.name for s in local)
-    _refuse_latents(whole, apart)
+    asked = family if family is not None else Full()
+    own = own_families(asked, {n: s for n, s in whole.latents.items() if n not in apart})
     _compare(whole, n, one, two, apart)
     dtype = jnp.zeros(()).dtype
     row_shapes = tuple(
@@ -84,17 +91,20 @@ def read(
         for leaf, k in zip(leaves, layout.kinds, strict=True)
         if k == "shared"
     ]
-    sites = _latent_sites(whole, apart)
+    sites = _latent_sites(whole, apart, own)
+    held = resolved(asked, sites)
     row_outputs = RowOutputs(model, layout, sites, local)
     local_numbers = sum(s.size for s in local if s.support is None)
     theta = jax.ShapeDtypeStruct((sum(s.size for s in sites) + local_numbers,), dtype)
     inputs = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in row_shapes] + shared_shapes
+    sites = _with_whole_numbers(model, layout, sites, local, theta, inputs)
+    row_outputs = RowOutputs(model, layout, sites, local)
     _refuse_dynamic_supports(sites, row_outputs, theta, inputs)
     row_outputs.plan_locals(dtype, inputs)
     local = row_outputs.plan.sites if row_outputs.plan is not None else local
     traced, factors = analyse(row_outputs, theta, inputs, moments, sites)
     sites, pinned = _with_transforms(model, layout, leaves, sites)
-    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, pinned, local)
+    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, held, pinned, local)
 
 
 def _canonical(leaf: Any) -> Any:
@@ -225,28 +235,17 @@ def _row_count(whole: Visit, lengths: set[int]) -> int | None:
     return next(iter(lengths)) if len(lengths) == 1 else None
 
 
-def _refuse_latents(whole: Visit, local: frozenset[str]) -> None:
-    for name, site in whole.latents.items():
-        if name not in local and site["fn"].support is not None and site["fn"].support.is_discrete:
-            raise ModelError(
-                f"Site {name!r} is a discrete latent variable that all rows share; the Gaussian families cannot hold "
-                "it. Draw it inside the data plate if every row has its own, which is then enumerated; else sum it out "
-                "in the model (e.g. with MixtureSameFamily), or make it continuous."
-            )
-
-
-def _latent_sites(seen: Visit, local: frozenset[str]) -> tuple[LatentSite, ...]:
+def _latent_sites(seen: Visit, local: frozenset[str], own: Mapping[str, Any]) -> tuple[LatentSite, ...]:
     """Latent sites that rows share and their places in θ; transforms are filled in by ``_with_transforms``."""
     sites, start = [], 0
     for name, site in seen.latents.items():
         if name in local:
             continue
-        unconstrained = site["unconstrained_shape"]
-        size = int(np.prod(unconstrained))
         shape = tuple(jnp.shape(site["value"]))
-        sites.append(
-            LatentSite(name, shape, unconstrained, slice(start, start + size), len(site["fn"].event_shape), None)
-        )
+        unconstrained = shape if name in own else site["unconstrained_shape"]
+        size = int(np.prod(unconstrained))
+        where = slice(start, start + size)
+        sites.append(LatentSite(name, shape, unconstrained, where, len(site["fn"].event_shape), None, own.get(name)))
         start += size
     if not sites:
         if local:
@@ -283,7 +282,7 @@ def _with_transforms(
         values = iter(jax.jit(supports)(*empty, *[jnp.asarray(a) for a in shared]))
         flat = [next(values) if isinstance(leaf, Tracer) else leaf for leaf in seen["leaves"]]
     done = [
-        replace(site, transform=biject_to(support))
+        replace(site, transform=IdentityTransform() if site.own is not None else biject_to(support))
         for site, support in zip(sites, jax.tree.unflatten(seen["treedef"], flat), strict=True)
     ]
     return tuple(done), tuple(np.asarray(a) for a in shared) if computed and shared else None
@@ -323,6 +322,31 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit, local: frozenset[str]
                 f"Observed site {name!r} does not follow the rows: {plate} even when the model gets one row. Size the "
                 "plate from an argument, e.g. numpyro.plate('rows', x.shape[0])."
             )
+
+
+def _with_whole_numbers(
+    model: Model, layout: Layout, sites: tuple[LatentSite, ...], local: Sequence[Any], theta: Any, inputs: Sequence[Any]
+) -> tuple[LatentSite, ...]:
+    """The sites, discrete ones given to the model as whole numbers where it does not run on floats (``mean[z]``).
+
+    As floats they may be summed and multiplied into a field; whole numbers are opaque to it.
+    """
+    if not any(isinstance(s.own, Finite) for s in sites):
+        return sites
+
+    def runs(sites: tuple[LatentSite, ...]) -> None:
+        outputs = RowOutputs(model, layout, sites, local)
+        jax.eval_shape(lambda flat, *rest: outputs.seen(flat, rest) and None, theta, *inputs)
+
+    try:
+        runs(sites)
+    except ModelError:
+        raise
+    except Exception:
+        whole = tuple(replace(s, whole=True) if isinstance(s.own, Finite) else s for s in sites)
+        runs(whole)
+        return whole
+    return sites
 
 
 def _refuse_dynamic_supports(

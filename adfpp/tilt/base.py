@@ -16,6 +16,20 @@ Rule = Callable[..., "Tilted"]
 R = TypeVar("R", bound=Rule)
 
 
+class Drawn(NamedTuple):
+    """What a rule that draws points says of them.
+
+    Attributes:
+        effective: ``()`` effective sample size.
+        rounds: ``()`` rounds of tempering that the proposal needed; 0 for none.
+        reliable: ``()`` whether the effective sample size is large enough for the moments to be used.
+    """
+
+    effective: jax.Array
+    rounds: jax.Array
+    reliable: jax.Array
+
+
 class Tilted(NamedTuple):
     """Moments of cavity times factor, in the whitened field.
 
@@ -27,12 +41,14 @@ class Tilted(NamedTuple):
             the tilted sd over the cavity sd.
         error: ``()``, estimated error of the worst of the three: the mean in tilted sds, the variance relative,
             log_z absolute. Zero for a closed form.
+        drawn: Of rules that draw points; nothing of others.
     """
 
     log_z: jax.Array
     shift: jax.Array
     root: jax.Array
     error: jax.Array | float = 0.0
+    drawn: Drawn | tuple[()] = ()
 
 
 class Message(NamedTuple):
