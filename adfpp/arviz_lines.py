@@ -3,6 +3,7 @@
 ArviZ takes about as long to import as everything else together, so it is imported inside the functions.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -93,8 +94,9 @@ def from_netcdf(path: Any) -> Any:
 def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
     """Pareto-smoothed importance weights of independent draws, by ArviZ.
 
-    Where there is no tail to fit, the weights come back as they are, normalised: k̂ is then 0 if the largest ratios are
-    all equal (they are bounded), and infinite if there are too few draws (below 25) or a ratio is NaN or +inf.
+    Where there is no tail to fit, the weights come back as they are, normalised: k̂ is then 0 if the largest ratio is
+    that of many draws (they are bounded, as they are of a few discrete values), and infinite if there are too few draws
+    (below 25) or a ratio is NaN or +inf.
 
     Args:
         log_ratios: ``(..., draws)`` log importance ratios, target over proposal, up to a constant.
@@ -110,10 +112,11 @@ def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
     weights, k = np.full(flat.shape, np.nan), np.full(len(flat), np.inf)
     weights[usable] = flat[usable] - logsumexp(flat[usable], axis=-1, keepdims=True)
     if draws >= _FEWEST:
-        # ArviZ 0.23 calls a tail of equal ratios infinitely heavy, 1.x refuses it
-        flattest = np.partition(flat, -(draws // 5), axis=-1)[:, -(draws // 5)]
+        # ArviZ 0.23 calls a tail of equal ratios infinitely heavy, 1.x refuses it; a quarter of the tail is enough
+        many = max(5, math.ceil(min(draws / 5.0, 3.0 * math.sqrt(draws)) / 4.0))
+        last = np.partition(flat, -many, axis=-1)[:, -many]
         with np.errstate(invalid="ignore"):
-            level = usable & (top[:, 0] - flattest < _EQUAL)
+            level = usable & (top[:, 0] - last < _EQUAL)
         k[level] = 0.0
         fit = usable & ~level
         if fit.any():

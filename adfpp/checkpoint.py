@@ -25,7 +25,9 @@ import numpy as np
 
 from adfpp._version import __version__
 from adfpp.ep import EP
-from adfpp.model import Joint, Program, stripped
+from adfpp.families import Product
+from adfpp.model import Joint, LatentSite, Program, stripped
+from adfpp.model.own import inside
 from adfpp.posterior import Posterior
 
 _FORMAT = "adfpp checkpoint"
@@ -182,6 +184,7 @@ def _fingerprint(learner: Learner, program: Program) -> dict[str, Any]:
             "shape": list(s.shape),
             "unconstrained shape": list(s.unconstrained_shape),
             "transform": type(stripped(s.transform)).__name__,
+            **_held(s),
         }
         for i, s in enumerate(program.sites)
     }
@@ -192,12 +195,26 @@ def _fingerprint(learner: Learner, program: Program) -> dict[str, Any]:
     options: dict[str, Any] = {
         "learner": _kind(learner),
         "precision": str(np.dtype(program.dtype)),
-        "family": _described(learner.family),
+        "family": _family(program.family),
     }
     dynamics = getattr(learner, "dynamics", None)
     if dynamics is not None:
         options["dynamics"] = _described(dynamics)
     return _plain({**options, **sites, **factors, **arguments})
+
+
+def _held(site: LatentSite) -> dict[str, Any]:
+    """In which family of its own space a site is held, if it is."""
+    if site.own is None:
+        return {}
+    return {"held as": site.own.name, **({"values": list(site.own.values)} if site.discrete else {})}
+
+
+def _family(family: Any) -> dict[str, Any]:
+    """A family as its name and its numbers, a product site by site."""
+    if not isinstance(family, Product):
+        return _described(family)
+    return {"type": "Product", **{f"site {n!r}": p.family.name for p in family.parts for n in p.names}}
 
 
 def _kind(learner: Learner) -> dict[str, Any]:
@@ -270,7 +287,12 @@ def _probes(program: Program) -> dict[str, Any]:
         shared = [_filler(s.shape, s.dtype) for s in _shared_shapes(program)]
     else:
         shared = list(program.pinned)
-    theta = np.random.default_rng(0).normal(size=(_THETAS, program.size)).astype(program.dtype)
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(_THETAS, program.size))
+    for site in program.sites:
+        if site.own is not None:  # normal draws need not lie in its space
+            theta[:, site.where] = [inside(program.sites, rng, program.size)[site.where] for _ in range(_THETAS)]
+    theta = theta.astype(program.dtype)
     bound = program.layout.rebuild(rows, shared)
     parameters = inspect.signature(program.model).parameters
     first = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_ONLY and n in bound]

@@ -27,6 +27,7 @@ import numpy as np
 import adfpp
 from adfpp import checkpoint
 from adfpp.checkpoint import CheckpointError
+from adfpp.families.product import SITE_FAMILIES
 from adfpp.stream import Log
 from adfpp.tabular import (
     Assignment,
@@ -51,6 +52,7 @@ _DYNAMICS = {
     "ornstein-uhlenbeck": adfpp.OrnsteinUhlenbeck,
 }
 _RUNS = ("adf", "ep", "laplace", "svi")
+_FAMILIES = ("full", "diagonal", "spherical")
 _COUNT = re.compile(r"count\((\w+)\)")
 
 
@@ -572,7 +574,7 @@ def _work(args: argparse.Namespace, table: Table, saved: Mapping[str, Any] | Non
                 f"with --set {name}=…."
             )
     options: dict[str, Any] = {
-        "family": args.family or "full",
+        "family": _family(args.family or "full"),
         "moments": args.moments or "auto",
         "rows": [n for n in rows.arguments if n != "dt" or "dt" in parameters],
     }
@@ -698,6 +700,33 @@ def _categories(given: Sequence[str]) -> dict[str, list[str]]:
     return out
 
 
+def _family(text: str) -> str | dict[str, str]:
+    """A family for all sites, or ``precision=gamma,sign=bernoulli`` by site."""
+    if "=" not in text:
+        if text not in _FAMILIES:
+            raise UsageError(
+                f"--family {text}: it is one of {', '.join(_FAMILIES)} for all sites, or by site, like "
+                "precision=gamma,sign=bernoulli."
+            )
+        return text
+    out: dict[str, str] = {}
+    for item in text.split(","):
+        site, equals, family = (part.strip() for part in item.partition("="))
+        near = difflib.get_close_matches(family, SITE_FAMILIES, 1, 0.5)
+        if not (equals and site and family):
+            raise UsageError(f"--family is written like --family precision=gamma,w=full; this is not: {item!r}.")
+        if family not in SITE_FAMILIES:
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(
+                f"--family {item.strip()}: there is no family {family!r} of a site.{hint} There are "
+                f"{', '.join(SITE_FAMILIES)}."
+            )
+        if site in out:
+            raise UsageError(f"--family names the site {site!r} twice.")
+        out[site] = family
+    return out
+
+
 def _dynamics(text: str | None) -> Any:
     if text is None:
         return None
@@ -793,7 +822,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--categories", action="append", default=[], metavar="COLUMN=A,B,…", help=text)
         text = "constant arguments; count(g) is the number of g's categories"
         sub.add_argument("--set", action="append", default=[], metavar="NAME=VALUE,…", help=text)
-        sub.add_argument("--family", choices=("full", "diagonal", "spherical"), help="shape of the Gaussian (full)")
+        text = "full, diagonal or spherical: shape of the Gaussian (full); or by site: precision=gamma,w=full"
+        sub.add_argument("--family", metavar="FAMILY", help=text)
         moments = ("auto", "accurate", "quadrature", "montecarlo")
         sub.add_argument("--moments", choices=moments, help="how integrals are computed (auto)")
         text = "random-walk=VARIANCE, discount=FORGETTING or ornstein-uhlenbeck=TIMESCALE"
@@ -821,7 +851,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("compare", compare, "measure fast posteriors against NUTS")
     text = f"what to run, of {', '.join(_RUNS)} (adf,ep)"
     sub.add_argument("--runs", default="adf,ep", metavar="NAME,…", help=text)
-    sub.add_argument("--reference", choices=("nuts",), default="nuts", help="what to measure against (nuts)")
+    text = "what to measure against (auto: nuts, or with discrete latents enumeration or gibbs)"
+    sub.add_argument("--reference", choices=("auto", "nuts", "enumeration", "gibbs"), default="auto", help=text)
     sub.add_argument("--samples", type=int, default=4000, help="draws in all (4000)")
     sub.add_argument("--warmup", type=int, default=1000, help="warm-up steps of a chain (1000)")
     sub.add_argument("--chains", type=int, default=4, help="chains (4)")

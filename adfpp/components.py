@@ -84,12 +84,17 @@ def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]
     """The tensor of the families' own quadratures."""
 
     def grid(etas: Sequence[jax.Array]) -> Grid:
-        own = [f.nodes(eta, level) for f, eta in zip(families, etas, strict=True)]
+        own = [f.nodes(eta, level - max(f.axes, 1) + 1) for f, eta in zip(families, etas, strict=True)]
         counts = [n.weights.shape[0] for n in own]
         index = [i.reshape(-1) for i in np.meshgrid(*[np.arange(c) for c in counts], indexing="ij")]
         values = [n.values[i] for n, i in zip(own, index, strict=True)]
         stats = [n.stats[i] for n, i in zip(own, index, strict=True)]
-        log_weights = sum(jnp.log(n.weights)[i] for n, i in zip(own, index, strict=True))
+        # of discrete values in logs: what is all but impossible may become likely again
+        logs = [
+            f.log_prob(eta, n.values) if isinstance(f, Finite) else jnp.log(n.weights)
+            for f, eta, n in zip(families, etas, own, strict=True)
+        ]
+        log_weights = sum(a[i] for a, i in zip(logs, index, strict=True))
         coarse = math.prod((n.coarse[i] for n, i in zip(own, index, strict=True)), start=jnp.ones(()))
         return Grid(values, stats, jnp.asarray(log_weights), jnp.asarray(coarse))
 
@@ -213,13 +218,14 @@ def _project(
     for f, eta, now, stats in zip(families, etas, proposals, points.stats, strict=True):
         left = left - stats @ (now - eta)
         volume = volume + f.log_norm(now) - f.log_norm(eta)
-    top = jnp.max(left)
+    log_mass = points.log_weights + left
+    top = jnp.max(log_mass)
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     base = jnp.exp(points.log_weights)
-    mass = base * jnp.exp(left - top)
+    mass = jnp.exp(log_mass - top)
     total = jnp.sum(mass)
     weights = mass / total
-    rough = points.coarse * jnp.exp(left - top)
+    rough = mass * jnp.where(base > 0, points.coarse / jnp.where(base > 0, base, 1.0), 0.0)
     rough_total = jnp.sum(rough)
     rough_weights = rough / rough_total
     error = jnp.abs(jnp.log(rough_total / total))
@@ -227,7 +233,7 @@ def _project(
     for f, now, stats in zip(families, proposals, points.stats, strict=True):
         change = (weights - base) @ stats
         if isinstance(f, Finite):
-            after.append(_log_odds(f, stats, jnp.log(weights)))
+            after.append(_log_odds(f, stats, log_mass))
             continue
         expected = weights @ stats
         spread = jnp.sqrt(jnp.maximum(weights @ (stats - expected) ** 2, 0.0))
@@ -246,7 +252,13 @@ def _log_odds(family: Finite, stats: jax.Array, log_weights: jax.Array) -> jax.A
     first = jnp.sum(stats, -1) == 0
     none = jax.nn.logsumexp(jnp.where(first, log_weights, -jnp.inf))
     each = jax.nn.logsumexp(jnp.where(stats > 0, log_weights[:, None], -jnp.inf), 0)
-    return each - none
+    # where a value has been excluded for good, the log odds are as far as the dtype's smallest number
+    return as_far_as(each - none, float(jnp.finfo(none.dtype).tiny))
+
+
+def as_far_as(log_odds: jax.Array, least: float) -> jax.Array:
+    """Log odds of probabilities that are at least so large."""
+    return jnp.clip(log_odds, math.log(least), -math.log(least))
 
 
 def _linear_part(

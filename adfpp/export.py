@@ -51,10 +51,11 @@ def to_arviz(
     """Everything that ArviZ can look at: ``InferenceData`` on ArviZ 0.23, ``DataTree`` on 1.x.
 
     Groups: ``posterior`` (latent and deterministic sites), ``prior``, ``posterior_predictive``, ``prior_predictive``,
-    ``log_likelihood``, ``log_prior``, ``observed_data``, ``constant_data``, ``unconstrained_posterior``,
-    ``sample_stats``, and ``trajectory`` of ADF or ``cavities`` of EP (``log_z``: log predictive density of each row
-    given all the others). All draws are independent and belong together row by row. For leave-one-out use
-    ``adfpp.loo``: ArviZ's own ``loo`` would take them for draws from the exact posterior.
+    ``log_likelihood``, ``log_prior``, ``observed_data``, ``constant_data``, ``unconstrained_posterior`` (of sites that
+    are Gaussian there; those held in their own space are in ``posterior`` as they are), ``sample_stats``, and
+    ``trajectory`` of ADF or ``cavities`` of EP (``log_z``: log predictive density of each row given all the others).
+    All draws are independent and belong together row by row. For leave-one-out use ``adfpp.loo``: ArviZ's own ``loo``
+    would take them for draws from the exact posterior.
 
     Example:
         ::
@@ -136,7 +137,8 @@ def fit_to_arviz(
     groups = _groups(draws, result, key, _Wanted(predictive, log_likelihood, trajectory, prior), args, kwargs)
     attrs = _attrs(fit.posterior.family.name if fit.posterior is not None else None, result) | {"method": fit.method}
     if result is None:
-        attrs |= {"inference_library": "numpyro", "inference_library_version": numpyro.__version__}
+        if fit.table is None:
+            attrs |= {"inference_library": "numpyro", "inference_library_version": numpyro.__version__}
         if np.isfinite(fit.log_evidence):
             attrs["log_evidence"] = float(fit.log_evidence)
     return arviz_lines.inference_data(_named(groups, dims or {}), coords or {}, attrs)
@@ -216,15 +218,20 @@ class _Draws(NamedTuple):
         arrays = {name: np.asarray(a) for name, a in values.items()}
         return Group({name: a.reshape(shape + a.shape[1:]) for name, a in arrays.items()}, dims)
 
-    def unconstrained(self, dims: Mapping[str, Sequence[str | None]]) -> Group:
-        """θ by site. Where a site has another shape there, its axes have names of their own."""
+    def unconstrained(self, dims: Mapping[str, Sequence[str | None]]) -> dict[str, Group]:
+        """θ by site, of those sites that are Gaussian there: the others are in ``posterior`` as they are.
+
+        Where a site has another shape there, its axes have names of their own.
+        """
         values, named = {}, {}
         for site in self.program.sites:
+            if site.own is not None:
+                continue
             values[site.name] = self.theta[:, site.where].reshape((len(self.theta), *site.unconstrained_shape))
             named[site.name] = dims.get(site.name, ())
             if site.unconstrained_shape != site.shape:
                 named[site.name] = [f"{site.name}_unconstrained_dim_{i}" for i in range(len(site.unconstrained_shape))]
-        return self.laid_out(values, named)
+        return {"unconstrained_posterior": self.laid_out(values, named)} if values else {}
 
 
 class _Wanted(NamedTuple):
@@ -248,7 +255,7 @@ def _groups(
     if not args and not kwargs:
         stats = {} if draws.log_q is None else {"sample_stats": draws.laid_out({"log_q": draws.log_q}, {})}
         posterior = draws.laid_out(draws.program.constrain(draws.theta), {})
-        return {"posterior": posterior, **stats, "unconstrained_posterior": draws.unconstrained({})}
+        return {"posterior": posterior, **stats, **draws.unconstrained({})}
     model = draws.program.model
     refuse_clashes(model, to_arviz, args)
     without_dt = kwargs
@@ -336,7 +343,7 @@ class _Export:
             stats |= dict.fromkeys(("log_p", "lp"), log_prior + densities.total)
         if stats:
             out["sample_stats"] = laid_out(stats, {})
-        out["unconstrained_posterior"] = self.draws.unconstrained({f.name: f.dims for f in self.forms.values()})
+        out |= self.draws.unconstrained({f.name: f.dims for f in self.forms.values()})
         return out | self._data()
 
     def cavities(self, result: Result) -> dict[str, Group]:

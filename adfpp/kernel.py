@@ -434,6 +434,11 @@ def _joined(infos: Any) -> Any:
     )
 
 
+def _draws(family: Family, group: FactorGroup) -> bool:
+    """Whether a group's moments are made of random points."""
+    return group.draws or (isinstance(family, Product) and roster(family, group).how == "drawn")
+
+
 def tilt_of(group: FactorGroup, inputs: Sequence[Any], key: jax.Array | None) -> Any:
     """A group's tilt at one row, ``tilt(e, mean, scale, power=None)``; with a key its points are drawn anew."""
     tilt = group.prepare(*inputs)
@@ -564,7 +569,7 @@ def fold_rows(
     width = family.width(size) if block == 1 and static else size
     belief = family.pad(belief, width)
     # rows absorbed so far; nothing at all where no rule draws
-    counting = draws is not None and any(g.draws for g in groups)
+    counting = draws is not None and any(_draws(family, g) for g in groups)
     seen = draws.numbers if counting and draws is not None and draws.numbers.ndim == 0 else None
 
     def key_of(t: jax.Array, seen: jax.Array | None) -> jax.Array | None:

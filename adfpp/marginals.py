@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.components import Line, drawn, integrate, own_moments, tensor
+from adfpp.components import Line, as_far_as, drawn, integrate, own_moments, tensor
 from adfpp.factors import FactorGroup
 from adfpp.families.exponential import Exponential, Finite
 from adfpp.families.product import Product, ProductBelief
@@ -371,9 +371,8 @@ def _one_out(
 
 
 def _certain(log_odds: jax.Array) -> jax.Array:
-    """Log odds as far as a probability can follow them: beyond, it is 0 or 1 to the dtype."""
-    limit = -math.log(float(jnp.finfo(log_odds.dtype).eps))
-    return jnp.clip(log_odds, -limit, limit)
+    """Log odds as far as a probability near 1 can follow them: of a crowd, certainty beyond that is not earned."""
+    return as_far_as(log_odds, float(jnp.finfo(log_odds.dtype).eps))
 
 
 def _alone(family: Exponential, eta: jax.Array, slope: jax.Array, bend: jax.Array, centre: jax.Array) -> jax.Array:
@@ -487,9 +486,13 @@ def _integrate(
     if not inner:
         nothing = jnp.zeros(0, mean.dtype)
         return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error), after
-    shift = weights @ inside.shift
-    apart = inside.shift - shift
-    covariance = jnp.einsum("m,mij,mkj->ik", weights, inside.root, inside.root)
+    # where a node lies so far out that its own integral fails, what it weighs is an error
+    sound = jnp.all(jnp.isfinite(inside.shift), -1) & jnp.all(jnp.isfinite(inside.root), (-2, -1))
+    sound &= jnp.isfinite(inside.error)
+    shifts, roots = jnp.where(sound[:, None], inside.shift, 0.0), jnp.where(sound[:, None, None], inside.root, 0.0)
+    shift = weights @ shifts
+    apart = shifts - shift
+    covariance = jnp.einsum("m,mij,mkj->ik", weights, roots, roots)
     covariance += jnp.einsum("m,mi,mj->ij", weights, apart, apart)
-    error = error + weights @ jnp.where(weights > 0, inside.error, 0.0)
+    error = error + weights @ jnp.where(sound, inside.error, 1.0)
     return Tilted(log_z, shift, jnp.linalg.cholesky(covariance), error), after[:count]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from adfpp.fits import Fit
@@ -88,7 +89,7 @@ def draw(comparison: Compared, kind: str = "all", parameters: Sequence[str] | st
 
     Args:
         comparison: Of which runs.
-        kind: "forest", "marginals", "predictions", "learning" or "all".
+        kind: "forest", "marginals", "probabilities" (of discrete sites), "predictions", "learning" or "all".
         parameters: Names of parameters (``"w[0]"``) or of whole sites (``"w"``) to show, in this order; those with the
             largest errors when None. The predictions have no parameters.
 
@@ -166,6 +167,12 @@ def draw_check(ranks: np.ndarray, log_z: np.ndarray, left_out: bool = False) -> 
 def _forest(comparison: Compared, wanted: list[int] | None) -> Any:
     from adfpp.arviz_plots import forest
 
+    discrete = comparison.truth.discrete
+    if discrete.all() or any(discrete[i] for i in wanted or ()):
+        told = ", ".join(comparison.truth.names[i] for i in wanted or () if discrete[i]) or "all latent sites"
+        raise NotApplicable(
+            f'Intervals of discrete sites ({told}) say little: draw "probabilities" or "marginals" instead.'
+        )
     chosen, count = _chosen(comparison, wanted, "forest")
     finite, _ = _finite(comparison, chosen)
     draws = {
@@ -197,7 +204,12 @@ def _marginals(comparison: Compared, wanted: list[int] | None) -> Any:
     figure, panels = _panels(len(chosen), 3, (3.0, 2.1))
     for j, (axes, i) in enumerate(zip(panels, chosen, strict=True)):
         spans = []
-        for name in sorted(finite, key=lambda n: n != comparison.reference):  # the reference behind the others
+        levels = comparison.truth.levels[i]
+        if levels is not None:
+            _bars(axes, levels, {name: np.exp(comparison.fits[name].log_probabilities[i]) for name in finite}, tint)
+        for name in sorted(
+            finite if levels is None else (), key=lambda n: n != comparison.reference
+        ):  # the reference behind the others
             curve = _curve(finite[name][1][:, j])
             if curve is None:
                 axes.axvline(finite[name][1][0, j], color=tint[name], linewidth=1.5)
@@ -215,14 +227,68 @@ def _marginals(comparison: Compared, wanted: list[int] | None) -> Any:
         errors = {name: float(table.loc[(name, parameter), "error"]) for name in comparison.names}
         worst = max(errors, key=lambda n: abs(errors[n]) if np.isfinite(errors[n]) else np.inf)
         axes.set_title(_plain(parameter), loc="left", fontweight="bold")
-        axes.set_title(f"{_plain(worst)} {_signed(errors[worst])} sd", loc="right", fontsize=8, color=tint[worst])
+        off = f"{_signed(errors[worst])} sd"
+        if levels is not None:  # the total variation distance, which has no sign
+            off = f"{0.5 * abs(errors[worst]):.2g} off" if np.isfinite(errors[worst]) else "not finite"
+        axes.set_title(f"{_plain(worst)} {off}", loc="right", fontsize=8, color=tint[worst])
         axes.set_ylim(bottom=0.0)
+        axes.set_xlabel("value" if j >= len(chosen) - 3 else "")
+        if levels is not None:
+            continue
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set_xlabel("value" if j >= len(chosen) - 3 else "")
-    note = "Height: density. At the right: whose mean is furthest off, in reference sds."
+    shown = comparison.truth.discrete[list(chosen)]
+    density = "Height: density. At the right: whose mean is furthest off, in reference sds."
+    bars = "Bars: probability of each value. At the right: whose is furthest off (total variation distance)."
+    note = " ".join([density] * (not shown.all()) + [bars] * bool(shown.any()))
     _head(figure, comparison, f"Marginal posteriors of {count}", note)
+    return figure
+
+
+def _bars(axes: Any, levels: Sequence[float], found: Mapping[str, np.ndarray], tint: Mapping[str, str]) -> None:
+    """Probabilities of a discrete parameter's values, the runs side by side, the reference first."""
+    order = np.argsort(levels).tolist()
+    width = 0.8 / len(found)
+    for k, (name, probability) in enumerate(found.items()):
+        at = np.arange(len(levels)) + (k - 0.5 * (len(found) - 1)) * width
+        axes.bar(at, probability[order], width, color=tint[name], linewidth=0)
+    few = np.unique(np.linspace(0, len(levels) - 1, min(len(levels), 8)).astype(int))
+    axes.set_xticks(few, [f"{levels[order[k]]:g}" for k in few.tolist()])
+    axes.set_yticks([0.0, 0.5, 1.0])
+    axes.set_ylim(top=1.05)
+
+
+def _probabilities(comparison: Compared, wanted: list[int] | None) -> Any:
+    discrete = comparison.truth.discrete
+    if not discrete.any() or not all(discrete[i] for i in wanted or ()):
+        raise NotApplicable(
+            f"There are no probabilities to draw: {'these sites are' if wanted else 'the model is'} not discrete. Draw "
+            '"marginals" instead.'
+        )
+    chosen = wanted if wanted is not None else np.flatnonzero(discrete).tolist()
+    tint, reference = colours(comparison), _plain(comparison.reference)
+
+    def probabilities(name: str) -> np.ndarray:
+        """Of all values but the first, which the others tell."""
+        logs = comparison.fits[name].log_probabilities
+        return np.concatenate([np.exp(logs[i])[1:] for i in chosen])
+
+    truth = probabilities(comparison.reference)
+    figure, panels = _panels(len(comparison.names), 3, (3.1, 2.75))
+    for axes, name in zip(panels, comparison.names, strict=True):
+        found = probabilities(name)
+        axes.axline((0.0, 0.0), slope=1.0, color="0.6", linewidth=0.9, zorder=1)
+        axes.scatter(truth, found, s=12, color=tint[name], alpha=0.6, linewidths=0, rasterized=True, zorder=2)
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04))
+        axes.set_box_aspect(1.0)
+        axes.set_xlabel(f"probability of a value\nunder {reference}")
+        axes.set_ylabel(f"under {_plain(name)}")
+        axes.set_title(_plain(name), loc="left", fontweight="bold", color=tint[name])
+        axes.set_title(f"off by up to {np.abs(found - truth).max():.2g}", loc="right", fontsize=8)
+    words = _counted(len(chosen), len(comparison.truth.names))
+    note = "On the line they agree. A site of two values has one dot: the probability of the second."
+    _head(figure, comparison, f"Probabilities of the values of {words}", note, legend=False)
     return figure
 
 
@@ -279,7 +345,9 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
             "There is no learning curve: none of the runs learns online. Compare an adfpp.ADF as well, or draw "
             f"{', '.join(k for k in KINDS if k != 'learning')}."
         )
-    at = _elementwise(comparison.truth)
+    # a run that holds a site in its own space has other columns than one that does not
+    columns = {name: _elementwise(comparison.fits[name]) for name in curves}
+    at = set.intersection(*(set(own) for own in columns.values()))
     refused = [comparison.truth.names[i] for i in wanted or [] if i not in at]
     if refused or not at:
         raise NotApplicable(
@@ -292,14 +360,17 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
         else [i for i in by_error(comparison, list(curves)) if i in at][: _MOST["learning"]]
     )
     middle, low, high = (comparison.truth.quantiles(_BAND)[k] for k in (1, 0, 2))
+    discrete = comparison.truth.discrete
+    middle, low, high = (np.where(discrete, comparison.truth.mean, a) for a in (middle, low, high))
     tint = colours(comparison)
     figure, panels = _panels(len(order), 3, (3.2, 2.2), sharex=True)
     for j, (axes, i) in enumerate(zip(panels, order, strict=True)):
         axes.axhspan(low[i], high[i], color="0.86", linewidth=0, zorder=0)
         axes.axhline(middle[i], color=REFERENCE_COLOUR, linewidth=1.0, zorder=1)
         for name, curve in curves.items():
-            axes.fill_between(curve.rows, curve.low[:, at[i]], curve.high[:, at[i]], color=tint[name], alpha=0.2, lw=0)
-            axes.plot(curve.rows, curve.middle[:, at[i]], color=tint[name], linewidth=1.4)
+            own = columns[name][i]
+            axes.fill_between(curve.rows, curve.low[:, own], curve.high[:, own], color=tint[name], alpha=0.2, lw=0)
+            axes.plot(curve.rows, curve.middle[:, own], color=tint[name], linewidth=1.4)
         axes.set_title(_plain(comparison.truth.names[i]), loc="left", fontweight="bold")
         axes.margins(x=0.0)
         if j >= len(order) - 3:  # the lowest of its column
@@ -312,7 +383,8 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
         figure,
         comparison,
         f"Belief along the stream in {words}{', largest error first' if wanted is None else ''}",
-        "Line and band: median and central 68 % (mean ± sd) after so many rows. Grey: the reference, all rows at once.",
+        "Line and band: median and central 68 % (mean ± sd) after so many rows. Grey: the reference, all rows at once."
+        + " Of discrete sites: the mean." * bool(discrete[list(order)].any()),
         only=[*curves, comparison.reference],
     )
     return figure
@@ -321,6 +393,7 @@ def _learning(comparison: Compared, wanted: list[int] | None) -> Any:
 _PICTURES: Mapping[str, Callable[[Compared, list[int] | None], Any]] = {
     "forest": _forest,
     "marginals": _marginals,
+    "probabilities": _probabilities,
     "predictions": _predictions,
     "learning": _learning,
 }
@@ -362,7 +435,10 @@ def _chosen(comparison: Compared, wanted: list[int] | None, kind: str) -> tuple[
     total = len(comparison.truth.names)
     if wanted is not None:
         return wanted, _counted(len(wanted), total)
-    chosen = [int(i) for i in by_error(comparison)[: _MOST[kind]]]
+    order = by_error(comparison)
+    if kind == "forest":
+        order = order[~comparison.truth.discrete[order]]
+    chosen = [int(i) for i in order[: _MOST[kind]]]
     words = _counted(len(chosen), total)
     return chosen, f"{words}, largest error first" if total > 1 else words
 
@@ -398,8 +474,9 @@ def _curve(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _thinned(comparison: Compared, fit: Fit) -> np.ndarray:
     """Draws of a run that predictions are averaged over: ``(S, N)``."""
-    count = min(len(fit.flat), int(np.clip(_EVALUATIONS // comparison.joint.length, 200, 1000)))
-    return fit.flat[np.linspace(0, len(fit.flat) - 1, count).round().astype(int)]
+    theta = fit.in_space_of(comparison.joint.program)
+    count = min(len(theta), int(np.clip(_EVALUATIONS // comparison.joint.length, 200, 1000)))
+    return theta[np.linspace(0, len(theta) - 1, count).round().astype(int)]
 
 
 def _predicted(comparison: Compared, fit: Fit) -> dict[str, np.ndarray]:
@@ -442,7 +519,7 @@ class _Curve(NamedTuple):
 
 def _trajectory(comparison: Compared, name: str) -> _Curve | None:
     """The belief along a run, which is folded again if it was not kept; None where the run has no such thing."""
-    source, program = comparison.fits[name].source, comparison.joint.program
+    source, program = comparison.fits[name].source, comparison.fits[name].program
     if not hasattr(source, "again") or comparison.fits[name].is_ep:
         return None
     kept = source.trajectory
@@ -451,10 +528,13 @@ def _trajectory(comparison: Compared, name: str) -> _Curve | None:
         every = 1 << max(0, (comparison.joint.length // _STEPS).bit_length() - 1)  # a shape that needs no padding
         kept = source.again(*args, snapshots=every, **kwargs).trajectory
     parts = []
-    for theta in (kept.mean, kept.mean - kept.sd, kept.mean + kept.sd):
-        values = program.constrain(theta)
-        flat = [np.asarray(values[s.name]).reshape(len(theta), -1) for s in program.sites if _is_elementwise(s)]
-        parts.append(np.concatenate(flat, 1) if flat else np.zeros((len(theta), 0)))
+    for side in (0.0, -1.0, 1.0):
+        flat = []
+        for site in filter(_is_elementwise, program.sites):
+            # of a discrete site the mean alone is drawn, and not as one of its values
+            theta = kept.mean[:, site.where] + side * (not site.discrete) * kept.sd[:, site.where]
+            flat.append(np.asarray(site.value(jnp.asarray(theta), False)).reshape(len(theta), -1))
+        parts.append(np.concatenate(flat, 1) if flat else np.zeros((len(kept.rows), 0)))
     middle, one, other = parts
     return _Curve(kept.rows, middle, np.minimum(one, other), np.maximum(one, other))
 

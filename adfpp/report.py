@@ -150,15 +150,18 @@ _MEANINGS = {
     "largest error, rms error": (
         "of the posterior means, in the reference's standard deviations: at 0.1 the two can hardly be told apart in "
         "a picture, at 1 a mean is a whole standard deviation off. After ±: the reference's own Monte-Carlo "
-        "standard error, below which nothing can be said."
+        "standard error, below which nothing can be said. Of discrete parameters, whose standard deviation goes to 0 "
+        "as they become certain: twice the total variation distance, that is how far a probability is off, which is "
+        "in standard deviations of a fair coin."
     ),
     "sd ratio": (
         "the smallest and the largest ratio of the run's posterior standard deviations to the reference's. Below 1 "
-        "the run is too sure of itself."
+        "the run is too sure of itself. Blank for discrete parameters, whose probabilities tell it."
     ),
     "KL": (
-        "Kullback–Leibler divergence of the run from the reference in nats, both taken as Gaussians in "
-        "unconstrained space: it sees correlations, which the columns before do not. After ±: about how much of it "
+        "Kullback–Leibler divergence of the run from the reference in nats, both taken as Gaussians in the run's "
+        "coordinates: it sees correlations, which the columns before do not. Of discrete sites that of the marginals, "
+        "or, against an enumerated reference, that of the whole. After ±: about how much of it "
         "is the reference's sampling error."
     ),
     "W1": (
@@ -223,6 +226,10 @@ _CAPTIONS = {
     "marginals": (
         "Marginal posteriors. Grey: the reference. A curve beside it is a wrong mean, a narrower one is too sure of "
         "itself."
+    ),
+    "probabilities": (
+        "Probability of each value of the discrete sites, under a run and under the reference. A dot off the line is a "
+        "probability that is wrong."
     ),
     "predictions": (
         "What each row of the data is expected to be, under a run and under the reference. Errors of parameters "

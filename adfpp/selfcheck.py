@@ -18,13 +18,15 @@ from adfpp.ep import EP, EPInfo, EPState, NotConverged
 from adfpp.fits import left_out_densities, not_settled
 from adfpp.importance import GOOD_K, Reweighted
 from adfpp.kernel import Status
-from adfpp.model import Joint, refuse_clashes
+from adfpp.model import Joint, Program, refuse_clashes
+from adfpp.model.discrete import discrete_sites, levels
 from adfpp.posterior import Posterior
 from adfpp.stream import RowsMarked, announced
 
 TRUST = "trust it"
 RUN_EP = "run EP"
 RUN_NUTS = "run NUTS"
+RUN_GIBBS = "run Gibbs sampling"
 DO_NOT_USE = "do not use it as it is"
 
 # in posterior sds: where the order of the rows begins to show, and where it decides the result
@@ -41,15 +43,17 @@ class Check:
     """What the self-check found; prints as a page of plain words.
 
     Attributes:
-        verdict: "trust it", "run EP" (of ADF) or "run NUTS" (of EP), or "do not use it as it is".
+        verdict: "trust it", "run EP" (of ADF) or "run NUTS" (of EP; "run Gibbs sampling" with discrete latents, which
+            NUTS does not sample), or "do not use it as it is".
         reasons: Why, in words, with what to do.
         k_hat: Pareto k̂ of the posterior as a proposal for the true one; NaN with dynamics.
         ess: Effective number of draws of ``reweighted``; NaN with dynamics.
         error: How far importance weights move a mean at most, in the smaller of the sds before and after: the error of
-            the means, if ``k_hat`` is good; NaN with dynamics.
+            the means, if ``k_hat`` is good; NaN with dynamics. Of discrete sites twice the total variation distance of
+            a marginal, which is in sds of a fair coin: their own sd goes to 0 as they become certain.
         sd_ratio: Smallest and largest ratio of an sd to what the weights make of it.
-        order_shift: Largest distance of a mean from where the rows lead in random order, in posterior sds; NaN for EP,
-            which has no order.
+        order_shift: Largest distance of a mean from where the rows lead in random order, in posterior sds, of discrete
+            sites in half the range of their values; NaN for EP, which has no order.
         order_spread: Largest sd of a mean over random orders, in posterior sds; NaN for EP.
         orders: Random orders folded.
         pit: Where each looked-at row fell among its predictions, one step ahead or, of EP, from all the other rows:
@@ -93,11 +97,21 @@ class Check:
     def __str__(self) -> str:
         """The verdict, why, and the figures."""
         counts = ", ".join(f"{count} {name}" for name, count in self.statuses.items())
-        figures = [
-            ("importance weights", _figure(self.k_hat, "k-hat {:.2f}", f" (good below {GOOD_K})")),
-            ("", _figure(self.error, "which move the means by up to {:.2f} sd", "")),
-            ("", _figure(self.sd_ratio[0], "sds are {:.2f}", f" to {self.sd_ratio[1]:.2f} of what they make of them")),
-        ]
+        weights = self.reweighted
+        if weights is not None and weights.exact:
+            figures = [
+                ("exact enumeration", f"of {len(weights.theta)} combinations"),
+                ("", f"which moves the probabilities by up to {self.error / 2.0:.2g}"),
+            ]
+        else:
+            sds = f" to {self.sd_ratio[1]:.2f} of what they make of them"
+            figures = [
+                ("importance weights", _figure(self.k_hat, "k-hat {:.2f}", f" (good below {GOOD_K})")),
+                ("", _figure(self.error, "which move the means by up to {:.2f} sd", "")),
+                ("", _figure(self.sd_ratio[0], "sds are {:.2f}", sds)),
+            ]
+            if weights is not None and any(weights.levels):
+                figures.append(("", "a discrete site counts in sds of a fair coin: twice what its probabilities move"))
         if self.settling is None:
             shift = _figure(self.order_shift, "means {:.2f} sd from", f" {self.orders} random orders'")
             figures += [
@@ -213,18 +227,9 @@ def check(
     refused = float((status >= Status.NOT_FINITE).mean())
     ess = math.nan if weighted is None else weighted.ess
     error, sds = moved[0], (moved[1], moved[2])
-    verdict, reasons = _judge(
-        k_hat,
-        ess,
-        num_samples,
-        error,
-        sds,
-        shift,
-        spread,
-        pit_p,
-        refused,
-        static,
-    )
+    exact = weighted is not None and weighted.exact
+    judged = _judge(k_hat, ess, num_samples, error, sds, shift, spread, pit_p, refused, static, exact=exact)
+    verdict, reasons = _said_of(post.program, weighted, *judged)
     return Check(verdict, reasons, k_hat, ess, error, sds, shift, spread, orders, pit, pit_p, log_z, statuses, weighted)
 
 
@@ -263,7 +268,8 @@ def _check_ep(
     k_hat, ess = weighted.k_hat, weighted.ess
     refused, nan = float((~absorbed).mean()), math.nan
     sds = (low, high)
-    verdict, reasons = _judge(k_hat, ess, num_samples, error, sds, nan, nan, pit_p, refused, True, info)
+    judged = _judge(k_hat, ess, num_samples, error, sds, nan, nan, pit_p, refused, True, info, weighted.exact)
+    verdict, reasons = _said_of(post.program, weighted, *judged)
     settling = f"settled after {info.sweeps}" if info.converged else not_settled(info)
     counts = _counted(status)
     return Check(verdict, reasons, k_hat, ess, error, sds, nan, nan, 0, pit, pit_p, log_z, counts, weighted, settling)
@@ -299,9 +305,12 @@ def _left_out_ranks(
     log_lik = np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0).T  # (rows, S)
     with np.errstate(invalid="ignore"):  # a draw that a row makes impossible has no weight either
         ratios = np.where(np.isfinite(log_lik), weighted.log_weights - log_lik, -np.inf)
-    log_weights, k = psislw(ratios)
-    if np.mean(k <= GOOD_K) < _RANKED:
-        return np.zeros(0)
+    if weighted.exact:  # of all that there is, there are no tails to smooth
+        log_weights = ratios - np.logaddexp.reduce(ratios, axis=-1, keepdims=True)
+    else:
+        log_weights, k = psislw(ratios)
+        if np.mean(k <= GOOD_K) < _RANKED:
+            return np.zeros(0)
     ranks = []
     for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
         keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
@@ -410,7 +419,10 @@ def _order_sensitivity(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> tuple[float, float]:
-    """How far the posterior is from random orders' average, and these from one another, in their sds."""
+    """How far the posterior is from random orders' average, and these from one another, in their sds.
+
+    Of a discrete site in half the range of its values, an upper bound of its sd.
+    """
     if orders < 1:
         return math.nan, math.nan
     means, sds = [], []
@@ -422,6 +434,9 @@ def _order_sensitivity(
         means.append(np.asarray(other.belief.mean))
         sds.append(np.asarray(other.family.spread(other.belief, other.program.size)))
     centre, sd = np.mean(means, 0), np.mean(sds, 0)
+    for i, values in enumerate(levels(post.program)):
+        if values is not None:  # whose sd goes to 0 as it becomes certain
+            sd[i] = 0.5 * (max(values) - min(values))
     shift = np.max(np.abs(np.asarray(post.belief.mean) - centre) / sd)
     return float(shift), float(np.max(np.std(means, 0, ddof=1) / sd)) if orders > 1 else math.nan
 
@@ -438,8 +453,12 @@ def _judge(
     refused: float,
     static: bool,
     visited: EPInfo | None = None,
+    exact: bool = False,
 ) -> tuple[str, tuple[str, ...]]:
-    """The verdict and its reasons; ``visited`` is what became of a run of EP."""
+    """The verdict and its reasons.
+
+    ``visited`` is what became of a run of EP, ``exact`` whether the weights are, for all that θ can be was enumerated.
+    """
     stop, mend, note = [], [], []
     effective = ess / draws
     cure = "run EP, or NUTS" if visited is None else "run NUTS"
@@ -456,7 +475,9 @@ def _judge(
         )
     elif max(shift, spread) > _SHOWS:
         mend.append(f"means move by up to {max(shift, spread):.2f} sd with the order of the rows: {cure}")
-    if error > _SHOWS and not stop:
+    if error > _SHOWS and not stop and exact:
+        mend.append(f"a probability is {error / 2.0:.2g} off (all combinations were enumerated): use .reweighted")
+    elif error > _SHOWS and not stop:
         good = ", which are good," if k_hat <= GOOD_K else ""
         mend.append(f"importance weights{good} move a mean by {error:.2f} sd: use .reweighted, or {cure}")
     if not stop and max(1.0 / sds[0], sds[1]) - 1.0 > _SHOWS + 3.0 / math.sqrt(2.0 * ess):
@@ -488,6 +509,22 @@ def _judge(
     if note:
         return TRUST, (*note, "nothing else was found against it as the posterior of this model")
     return TRUST, ("nothing was found against it",)
+
+
+def _said_of(
+    program: Program, weighted: Reweighted | None, verdict: str, reasons: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The same with a cure that there is (NUTS samples no discrete sites), and with what weights cannot tell."""
+    if not discrete_sites(program):
+        return verdict, reasons
+    reasons = tuple(r.replace("NUTS", "Gibbs sampling") for r in reasons)
+    if weighted is not None and weighted.unseen:
+        reasons = (
+            "a value of a discrete site is so improbable that it was never drawn: importance weights cannot tell "
+            "whether it is as improbable as that. Where such a site is tied to others, compare with Gibbs sampling",
+            *reasons,
+        )
+    return verdict.replace(RUN_NUTS, RUN_GIBBS), reasons
 
 
 def _unsettled(info: EPInfo, near: bool) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ the sites in the place of the rows.
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ import numpy as np
 
 from adfpp.adf import ADF
 from adfpp.dynamics import Dynamics, Static
-from adfpp.families import Belief, Family
+from adfpp.families import Belief, BySite, Gaussian, Product
 from adfpp.kernel import Exchange, Moving, RowInfo, Status, VisitInfo, fold_rows
 from adfpp.model import Program
 from adfpp.posterior import Posterior
@@ -68,7 +68,7 @@ class Smoothed:
     """
 
     program: Program
-    family: Family
+    family: Gaussian
     belief: Belief
     filtered_mean: np.ndarray
     filtered_sd: np.ndarray
@@ -133,10 +133,12 @@ def smooth(
     _check(adf, sweeps, tol)
     if dt is not None:
         kwargs = {**kwargs, "dt": dt}
+    own, gaps = adf.without_dt(kwargs)
+    plan, rows, shared = adf.calls.planned(args, own)
+    if isinstance(plan.program.family, Product):  # discrete sites are held so by themselves
+        raise ValueError(_no_product({s.name: s.own.name for s in plan.program.sites if s.own is not None}))
     key = jax.random.key(0) if rng_key is None else rng_key
     state = adf.init(key, *args, prior=prior, **kwargs)
-    kwargs, gaps = adf.without_dt(kwargs)
-    plan, rows, shared = adf.calls.planned(args, kwargs)
     total, size = rows[0].shape[0], plan.program.size
     dtype = np.dtype(plan.program.dtype)
     _refuse_large(total, size, dtype)
@@ -172,6 +174,8 @@ def _check(adf: ADF, sweeps: int, tol: float) -> None:
         )
     if not hasattr(adf.dynamics, "transition"):
         raise TypeError(f"{type(adf.dynamics).__name__} needs a method transition(belief, setup, gap) to be smoothed.")
+    if isinstance(adf.family, BySite):
+        raise ValueError(_no_product(dict(adf.family.given)))
     if not adf.family.sites_in_field:
         raise ValueError(
             f"smooth needs family='full': the {adf.family.name} family forgets how θ at one row hangs together with θ "
@@ -182,6 +186,15 @@ def _check(adf: ADF, sweeps: int, tol: float) -> None:
     clashes = sorted(_RESERVED & set(inspect.signature(adf.model).parameters))
     if clashes:
         raise ValueError(f"The model's argument {clashes[0]!r} is also an option of smooth; rename it.")
+
+
+def _no_product(held: Mapping[str, str]) -> str:
+    told = ", ".join(f"{site}: {family}" for site, family in held.items())
+    return (
+        f"smooth needs one full Gaussian over all sites, and this learner holds a product ({told}), which forgets how "
+        "a site hangs together with the others and with itself a row later. Make the learner with adfpp.ADF(model, "
+        "family='full', dynamics=...); a model with discrete latent sites cannot be smoothed."
+    )
 
 
 def _refuse_large(total: int, size: int, dtype: np.dtype) -> None:
@@ -301,7 +314,7 @@ class _Compiled(NamedTuple):
     survey: Callable[..., Any]
 
 
-def _compiled(family: Family, dynamics: Dynamics, program: Program) -> _Compiled:
+def _compiled(family: Gaussian, dynamics: Dynamics, program: Program) -> _Compiled:
     some = (_filter, _replay, _backward, _survey)
     return _Compiled(*(jax.jit(partial(f, family, dynamics, program)) for f in some))
 
@@ -404,7 +417,7 @@ def _one(arrays: Sequence[jax.Array]) -> list[jax.Array]:
 
 
 def _filter(
-    family: Family,
+    family: Gaussian,
     dynamics: Dynamics,
     program: Program,
     carry: tuple[Belief, Moving],
@@ -454,7 +467,7 @@ def _filter(
 
 
 def _replay(
-    family: Family,
+    family: Gaussian,
     dynamics: Dynamics,
     program: Program,
     belief: Belief,
@@ -502,7 +515,7 @@ def _absorbed(belief: Belief, said: Gathered) -> tuple[Belief, jax.Array, jax.Ar
 
 
 def _backward(
-    family: Family,
+    family: Gaussian,
     dynamics: Dynamics,
     program: Program,
     carry: tuple[Belief, jax.Array, jax.Array],
@@ -551,7 +564,7 @@ def _behind(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, late
 
 
 def _survey(
-    family: Family,
+    family: Gaussian,
     dynamics: Dynamics,
     program: Program,
     belief: Belief,

@@ -367,7 +367,7 @@ def test_compare_hands_over_and_writes(run: Run, monkeypatch: pytest.MonkeyPatch
     assert {p.name for p in Path("o").iterdir()} == {"overview.csv", "parameters.csv", "report.html", "adf.nc"}
     assert np.array_equal(seen["x"], numbers()[:50, 1:]) and np.array_equal(seen["y"], numbers()[:50, 0])
     assert list(seen["runs"]) == ["adf", "ep"] and isinstance(seen["runs"]["ep"], adfpp.EP)
-    assert isinstance(seen["runs"]["adf"], adfpp.ADF) and seen["noise"] == 0.5 and seen["reference"] == "nuts"
+    assert isinstance(seen["runs"]["adf"], adfpp.ADF) and seen["noise"] == 0.5 and seen["reference"] == "auto"
     assert (seen["num_samples"], seen["num_warmup"], seen["num_chains"]) == (30, 20, 2)
     assert seen["key"] == jax.random.key(9) and seen["args"] == () and seen["x64"]
     assert run(*words[:-2], "--runs", "svi, laplace,ep")[0] == 0

@@ -135,6 +135,28 @@ def test_rates_by_group_are_found_by_their_index() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_more_dimensions_than_a_tensor_holds_are_drawn_with_the_states_key() -> None:
+    def model(y: Any) -> None:
+        rates: list[Any] = [numpyro.sample(f"r{i}", dist.Gamma(2.0, 1.0 + i)) for i in range(4)]
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Poisson(sum(rates)), obs=y)
+
+    adf = adfpp.ADF(model, family={f"r{i}": "gamma" for i in range(4)})
+    y = np.array([6])
+    assert adf.explain(y).factors[0].rule == "drawn"
+    first, again, other = (adf.update(adf.init(jax.random.key(k), y), y) for k in (0, 0, 1))
+    np.testing.assert_array_equal(first[0].belief.mean, again[0].belief.mean)
+    assert (first[0].belief.mean != other[0].belief.mean).all()
+    draws = np.random.default_rng(1).gamma(2.0, 1.0 / np.arange(1.0, 5.0), size=(400_000, 4))
+    weights = stats.poisson.pmf(6, draws.sum(1))
+    exact, log_z = weights @ draws / weights.sum(), np.log(weights.mean())
+    for state, info in (first, other):
+        assert 0.0 < info.error[0] < 0.1
+        off = (np.asarray(state.belief.mean) - exact) / np.asarray(state.belief.scale)
+        assert (np.abs(off) < 5.0 * info.error[0]).all() and abs(info.log_z[0] - log_z) < 5.0 * info.error[0]
+
+
 def test_a_prior_outside_the_family_is_matched_in_its_statistics() -> None:
     model = _plate(dist.HalfNormal(2.0), dist.Poisson)
     adf = adfpp.ADF(model, family={"theta": "gamma"})
@@ -181,6 +203,7 @@ def test_one_row_is_enumerated_exactly_and_the_central_limit_is_near(n: int, mon
     assert "first-order" in str(adfpp.ADF(ising_perceptron.model).explain(**data))
 
 
+@pytest.mark.slow
 def test_ep_of_binary_weights_is_near_enumeration() -> None:
     data, _ = ising_perceptron.simulate(jax.random.key(1), 25, num_features=8, noise=1.0)
     exact, evidence = exact_marginals(data["x"], data["y"], 1.0)
@@ -416,10 +439,33 @@ def test_bad_rows_leave_the_belief_as_it_was() -> None:
         jax.tree.map(np.testing.assert_array_equal, after.belief, state.belief)
 
 
+@pytest.mark.slow
 def test_float32_is_enough_for_a_coin(float32: None) -> None:
     y = np.array([0, 1, 1, 0, 1] * 20)
     result = folded(_plate(dist.Beta(0.5, 3.0), lambda p: dist.Bernoulli(probs=p)), {"theta": "beta"}, y)
     np.testing.assert_allclose(np.asarray(result.state.belief.parts[0]).ravel(), [60.5, 43.0], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_an_indicator_that_is_all_but_certain_beside_gaussians(float32: None) -> None:
+    """Rows decide an indicator at once; the rest goes on as if it were known, in float32 too."""
+
+    def model(x: Any, y: Any, z: Any = None) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        z = numpyro.sample("z", _bernoulli(0.5)) if z is None else z
+        s: Any = numpyro.sample("s", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ w + 2.0 * z, s), obs=y)
+
+    x = RNG.normal(size=(64, 2)).astype(np.float32)
+    y = (x @ np.array([1.0, -1.0]) + 2.0 + 0.3 * RNG.normal(size=64)).astype(np.float32)
+    for family in ("full", {"s": "inverse_gamma"}):
+        result = folded(model, family, x, y)
+        assert (result.info.status <= adfpp.Status.INACCURATE).all()
+        assert result.posterior.mean()["z"] == 1.0
+    known = folded(model, family, x, y, z=1.0)
+    for site in ("w", "s"):
+        np.testing.assert_allclose(result.posterior.mean()[site], known.posterior.mean()[site], atol=0.02)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,8 @@ class Joint:
         def one(theta: jax.Array) -> jax.Array:
             total = jnp.zeros((), theta.dtype)
             for site in self.program.sites:
+                if site.own is not None:
+                    continue
                 u = theta[site.where].reshape(site.unconstrained_shape)
                 total = total + jnp.sum(site.transform.log_abs_det_jacobian(u, site.transform(u)))
             return total

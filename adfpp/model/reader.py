@@ -336,7 +336,13 @@ def _with_whole_numbers(
 
     def runs(sites: tuple[LatentSite, ...]) -> None:
         outputs = RowOutputs(model, layout, sites, local)
-        jax.eval_shape(lambda flat, *rest: outputs.seen(flat, rest) and None, theta, *inputs)
+
+        def priors(flat: jax.Array, *rest: Any) -> list[jax.Array]:
+            latents = outputs.seen(flat, rest).latents
+            # a Categorical looks its own value up in a table
+            return [elements(latents[s.name]["fn"], latents[s.name]["value"]).log_prob for s in sites if s.discrete]
+
+        jax.eval_shape(priors, theta, *inputs)
 
     try:
         runs(sites)

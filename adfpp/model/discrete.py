@@ -1,0 +1,83 @@
+"""Models whose latent sites can be listed: all combinations of their values, and what NumPyro's Gibbs sampler takes."""
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.primitives import Messenger
+
+from adfpp.model.joint import Joint
+from adfpp.model.program import LatentSite, Program
+
+MOST = 1 << 14  # combinations that are enumerated at most
+_EVALUATIONS = 1 << 21  # rows times combinations evaluated at once
+
+
+def discrete_sites(program: Program) -> list[LatentSite]:
+    """The sites whose values can be listed and that rows share."""
+    return [s for s in program.sites if s.discrete and s.size]
+
+
+def levels(program: Program) -> list[tuple[float, ...] | None]:
+    """Of each coordinate of θ its values, or None where it is continuous."""
+    out: list[tuple[float, ...] | None] = [None] * program.size
+    for site in discrete_sites(program):
+        out[site.where] = [site.own.values] * site.size
+    return out
+
+
+def combinations(program: Program, most: int = MOST) -> np.ndarray | None:
+    """All θ ``(M, N)`` of a model with discrete latents alone; None if there are others, or more than ``most``."""
+    values = levels(program)
+    listed = [v for v in values if v is not None]
+    if not values or len(listed) < len(values) or math.prod(len(v) for v in listed) > most:
+        return None
+    grid = np.meshgrid(*(np.asarray(v, float) for v in listed), indexing="ij")
+    return np.stack([a.ravel() for a in grid], -1).astype(program.dtype)
+
+
+def log_joint_of(joint: Joint, theta: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Log of prior times likelihood ``(M,)`` at many θ ``(M, N)``, some of them at a time.
+
+    Args:
+        joint: Model and data.
+        theta: Where.
+        rows: The rows that count.
+    """
+    width = 1 << (min(len(theta), max(1, _EVALUATIONS // max(1, min(len(rows), 4096)))) - 1).bit_length()
+    padded = np.concatenate([theta, np.repeat(theta[-1:], -len(theta) % width, 0)])  # one shape
+    parts = [joint.log_joint(padded[i : i + width], rows) for i in range(0, len(padded), width)]
+    return np.concatenate(parts)[: len(theta)]
+
+
+def listed(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The model as NumPyro's Gibbs kernels take it: they ask every discrete site for its values, also ``to_event``."""
+
+    @wraps(model)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        with _Listed():
+            return model(*args, **kwargs)
+
+    return own
+
+
+class _Enumerable(dist.Independent):
+    """Independent elements that say which values one of them may have."""
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """Those of an element."""
+        return self.base_dist.enumerate_support(expand)
+
+
+class _Listed(Messenger):
+    """Puts such distributions in the place of discrete sites' own."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        """Exchanges a latent site's distribution before it is drawn from."""
+        fn = msg.get("fn")
+        if msg["type"] == "sample" and not msg["is_observed"] and type(fn) is dist.Independent:
+            if fn.has_enumerate_support:
+                msg["fn"] = _Enumerable(fn.base_dist, fn.reinterpreted_batch_ndims)
