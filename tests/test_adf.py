@@ -463,6 +463,7 @@ def test_precision_and_covariance_agree_after_forgetting() -> None:
     np.testing.assert_allclose(np.sqrt(np.diagonal(cov))[:3], post.sd()["w"], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_clipped_probit_is_why_there_is_a_probit() -> None:
     """Bernoulli(probs=ndtr(h)) loses mass in the tail; Probit agrees with the integral there (trap 12)."""
     h = jnp.asarray(-12.0)
@@ -521,6 +522,7 @@ def test_first_row_is_the_exact_tilt() -> None:
     np.testing.assert_allclose(state.belief.scale[0, 0] ** 2, second / z - (first / z) ** 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_large_field_goes_to_monte_carlo() -> None:
     """A tiny network: its field is too large for quadrature, it says so, learns, and repeats bit for bit."""
 

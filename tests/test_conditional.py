@@ -82,6 +82,7 @@ def test_unknown_scales_against_scipy(width: float, swapped: bool) -> None:
     assert float(found.error) < 1e-6
 
 
+@pytest.mark.slow
 def test_three_numbers_against_a_grid() -> None:
     """Two of them Gaussian given the third: 80 Gauss-Hermite nodes an axis find the same."""
 

@@ -366,6 +366,7 @@ def test_one_tied_site() -> None:
     assert all(a.shape[0] == 0 for a in tied.state.sites)
 
 
+@pytest.mark.slow
 def test_adf_hands_its_state_on() -> None:
     """From a belief that has seen the rows, EP needs fewer sweeps and ends in the same place."""
     x, _, y = data(200, 3, seed=8)
@@ -399,6 +400,7 @@ def variational(log_factor: Callable[[np.ndarray], np.ndarray], start: tuple[flo
     return found.x[0], np.exp(found.x[1])
 
 
+@pytest.mark.slow
 def test_power_is_a_dial_from_mass_covering_to_mode_seeking() -> None:
     """On a mixture the variance shrinks with the power, down to the variational Gaussian's."""
     rng = np.random.default_rng(9)
@@ -423,6 +425,7 @@ def test_power_is_a_dial_from_mass_covering_to_mode_seeking() -> None:
     assert abs(results[1.0].log_evidence - exact) < abs(results[0.0].log_evidence - exact)
 
 
+@pytest.mark.slow
 def test_the_limit_needs_a_likelihood_without_zeros() -> None:
     """The noise-free step: its logarithm has no mean under any Gaussian, and that is said."""
 
@@ -517,6 +520,7 @@ def exact_hierarchy(group: np.ndarray, y: np.ndarray, groups: int) -> tuple[np.n
     return np.r_[mean[0], mean_lt, mean[1:]], np.r_[sd[0], sd_lt, sd[1:]], evidence
 
 
+@pytest.mark.slow
 def test_coupled_priors_are_factors() -> None:
     """A centred hierarchy, whose mu and tau no row depends on directly, against its exact posterior.
 

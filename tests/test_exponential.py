@@ -413,6 +413,7 @@ SAMPLED = {
 }
 
 
+@pytest.mark.slow
 @each_family
 def test_draws(family: Exponential):
     """Sample means of the statistics are within 4 standard errors of E[T]; shapes; no draw at the ends."""

@@ -218,6 +218,7 @@ def test_runs_repeat_bit_for_bit_and_in_chunks() -> None:
     assert told.error[0] != told.error[1]
 
 
+@pytest.mark.slow
 def test_ep_settles_with_random_points() -> None:
     """A row's points are the same in every sweep, so that the sites settle; they are near those of many points."""
     x, y = stream()
@@ -313,6 +314,7 @@ def test_rules_that_do_not_draw_pay_nothing() -> None:
 # ---------------------------------------------------------------------------------------------- the network
 
 
+@pytest.mark.slow
 def test_the_network_learns_and_its_field_is_small() -> None:
     """Registered, a simulation of itself, and better with every row; the field leaves out what enters linearly."""
     assert "network" in models.NETWORKS
@@ -331,6 +333,7 @@ def test_the_network_learns_and_its_field_is_small() -> None:
     assert np.mean(info.log_z[-48:]) > np.mean(info.log_z[:48]) + 0.05
 
 
+@pytest.mark.slow
 def test_a_field_of_eighty_numbers() -> None:
     """Every number's own tilt is known: a probit of each, without a closed form in sight."""
     size = 80

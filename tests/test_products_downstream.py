@@ -170,6 +170,7 @@ def test_references_that_cannot_be_had(learners: Any, ising: Any, coins: Any) ->
         compare(KEY, {"adf": adfpp.ADF(dice)}, np.zeros(2), reference="gibbs", progress_bar=False)
 
 
+@pytest.mark.slow
 def test_runs_that_hold_a_site_in_different_spaces(coins: Any, beta: Any) -> None:
     """Weights are of densities over a run's own coordinates; divergences too."""
     runs = {"beta": beta.run.learner, "full": adfpp.ADF(beta_bernoulli)}
@@ -295,6 +296,7 @@ def test_check_enumerates_where_it_can(learners: Any, results: Any, ising: Any, 
     assert found.verdict == "trust it" and found.error < 0.01 and len(found.pit) == 15
 
 
+@pytest.mark.slow
 def test_check_by_weights_says_what_they_cannot_tell() -> None:
     data, _ = ising_perceptron.simulate(jax.random.key(4), 40, num_features=16, noise=0.2)
     adf = adfpp.ADF(ising_perceptron.model)
