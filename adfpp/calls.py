@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from adfpp.families import BySite, Family
+from adfpp.families import BySite, Family, Product
 from adfpp.model import (
     Layout,
     ModelError,
@@ -199,6 +199,14 @@ class Calls:
             revisited: Whether priors that are matched by moments are factors, to be visited again, as those that depend
                 on other sites always are.
         """
+        found = self._prior(program, rows, shared, prior, revisited)
+        if isinstance(program.family, Product):
+            return found._replace(blocks=program.family.split(found.blocks))
+        return found
+
+    def _prior(
+        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
+    ) -> Prior:
         if isinstance(prior, Posterior):
             return Prior(self.posterior_blocks(program, prior), [])
         projection = self._projection(program, rows, shared, prior)

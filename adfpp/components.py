@@ -18,6 +18,7 @@ from adfpp.tilt import Tilted
 from adfpp.tilt.rules import kronrod
 
 DRAWS = 1 << 12
+EFFECTIVE = DRAWS / 20  # effective draws below which a projection is not used
 _ROUNDS = 3  # of fitting the proposals
 _TOL = 1e-8  # estimated error at which they are good enough
 
@@ -29,14 +30,14 @@ class Grid(NamedTuple):
         values: For each component ``(M, dim)``.
         stats: For each component ``(M, numbers)``.
         log_weights: ``(M,)`` log of the weights under the proposals.
-        coarse: ``(M,)`` weights of a coarser rule.
+        ratio: ``(M,)`` weights of a coarser rule over them.
         drawn: Whether they are independent draws.
     """
 
     values: list[jax.Array]
     stats: list[jax.Array]
     log_weights: jax.Array
-    coarse: jax.Array
+    ratio: jax.Array
     drawn: bool = False
 
 
@@ -95,10 +96,18 @@ def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]
             for f, eta, n in zip(families, etas, own, strict=True)
         ]
         log_weights = sum(a[i] for a, i in zip(logs, index, strict=True))
-        coarse = math.prod((n.coarse[i] for n, i in zip(own, index, strict=True)), start=jnp.ones(()))
-        return Grid(values, stats, jnp.asarray(log_weights), jnp.asarray(coarse))
+        ratios = [
+            jnp.ones_like(n.weights) if isinstance(f, Finite) else _ratio(n) for f, n in zip(families, own, strict=True)
+        ]
+        ratio = math.prod((a[i] for a, i in zip(ratios, index, strict=True)), start=jnp.ones((), values[0].dtype))
+        return Grid(values, stats, jnp.asarray(log_weights), jnp.asarray(ratio))
 
     return grid
+
+
+def _ratio(nodes: Nodes) -> jax.Array:
+    there = nodes.weights > 0
+    return jnp.where(there, nodes.coarse / jnp.where(there, nodes.weights, 1.0), 0.0)
 
 
 def drawn(families: Sequence[Any], key: Any) -> Callable[[Sequence[jax.Array]], Grid]:
@@ -112,7 +121,7 @@ def drawn(families: Sequence[Any], key: Any) -> Callable[[Sequence[jax.Array]], 
         ]
         stats = [f.stats(s) for f, s in zip(families, values, strict=True)]
         even = jnp.full(DRAWS, -math.log(DRAWS), values[0].dtype)
-        return Grid(values, stats, even, jnp.exp(even), True)
+        return Grid(values, stats, even, jnp.ones_like(even), True)
 
     return grid
 
@@ -141,9 +150,12 @@ def integrate(
         log_z = jax.nn.logsumexp(log_tilted)
         weights = jnp.exp(log_tilted - jnp.where(jnp.isfinite(log_z), log_z, 0.0))
         after = [_log_odds(f, stats, log_tilted) for f, stats in zip(families, points.stats, strict=True)]
-        return Projected(log_z, after, jnp.zeros((), dtype), weights, inside)
+        # a state at which the model gives no number is left out, and said to be
+        lost = jnp.exp(points.log_weights) @ jnp.isnan(inside.log_z).astype(dtype)
+        return Projected(log_z, after, lost, weights, inside, 1.0 / jnp.sum(weights**2))
 
     points = grid(etas)
+    drawing = jnp.asarray(points.drawn)
     inside = evaluate(points.values)
     fitted, constant, rest = _linear_part(points, inside.log_z, etas)
 
@@ -158,7 +170,9 @@ def integrate(
 
     def conjugate() -> Projected:
         volume = sum(f.log_norm(now) - f.log_norm(eta) for f, now, eta in zip(families, proposals, etas, strict=True))
-        return Projected(constant + volume, proposals, jnp.zeros((), dtype), jnp.exp(points.log_weights), inside)
+        weights = jnp.exp(points.log_weights)
+        zero, many = jnp.zeros((), dtype), jnp.full((), weights.shape[0], dtype)
+        return Projected(constant + volume, proposals, zero, weights, inside, many)
 
     def general() -> Projected:
         # one body for the first round and the others: it is most of the program
@@ -168,7 +182,10 @@ def integrate(
 
         def again(state: tuple[Any, Projected]) -> tuple[Any, Projected]:
             count, last = state
-            return count + 1, _project(families, etas, allowed(last.after), grid, evaluate)
+            # a proposal that few draws have made up is none
+            good = (count == 0) | ~drawing | (last.effective >= EFFECTIVE)
+            wanted = [jnp.where(good, new, old) for new, old in zip(last.after, proposals, strict=True)]
+            return count + 1, _project(families, etas, allowed(wanted), grid, evaluate)
 
         def rough(state: tuple[Any, Projected]) -> jax.Array:
             return (state[0] < _ROUNDS) & ~(state[1].error < tol)
@@ -194,6 +211,7 @@ class Projected(NamedTuple):
         error: ``()`` estimated.
         weights: ``(M,)`` tilted weights of the points, and
         inside: what the factor's evaluation gave there.
+        effective: ``()`` effective sample size.
     """
 
     log_z: jax.Array
@@ -201,6 +219,7 @@ class Projected(NamedTuple):
     error: jax.Array
     weights: jax.Array
     inside: Tilted
+    effective: jax.Array
 
 
 def _project(
@@ -225,10 +244,13 @@ def _project(
     mass = jnp.exp(log_mass - top)
     total = jnp.sum(mass)
     weights = mass / total
-    rough = mass * jnp.where(base > 0, points.coarse / jnp.where(base > 0, base, 1.0), 0.0)
+    rough = mass * points.ratio
     rough_total = jnp.sum(rough)
     rough_weights = rough / rough_total
-    error = jnp.abs(jnp.log(rough_total / total))
+    error = jnp.abs(jnp.log(rough_total / total)) + base @ jnp.isnan(inside.log_z).astype(base.dtype)
+    effective = 1.0 / jnp.sum(weights**2)
+    if points.drawn:
+        error = error + jnp.sqrt(jnp.maximum(1.0 / effective - 1.0 / DRAWS, 0.0))
     after = []
     for f, now, stats in zip(families, proposals, points.stats, strict=True):
         change = (weights - base) @ stats
@@ -241,10 +263,10 @@ def _project(
         if points.drawn:
             apart = jnp.sqrt(jnp.sum((weights[:, None] * (stats - expected)) ** 2, 0))
         else:
-            apart = jnp.abs((rough_weights - weights) @ stats - (points.coarse - base) @ stats)
+            apart = jnp.abs((rough_weights - weights) @ stats - (base * points.ratio - base) @ stats)
         error = jnp.maximum(error, jnp.max(apart / spread))
         after.append(f.shifted(now, change))
-    return Projected(top + jnp.log(total) + volume, after, error, weights, inside)
+    return Projected(top + jnp.log(total) + volume, after, error, weights, inside, effective)
 
 
 def _log_odds(family: Finite, stats: jax.Array, log_weights: jax.Array) -> jax.Array:
@@ -252,13 +274,10 @@ def _log_odds(family: Finite, stats: jax.Array, log_weights: jax.Array) -> jax.A
     first = jnp.sum(stats, -1) == 0
     none = jax.nn.logsumexp(jnp.where(first, log_weights, -jnp.inf))
     each = jax.nn.logsumexp(jnp.where(stats > 0, log_weights[:, None], -jnp.inf), 0)
-    # where a value has been excluded for good, the log odds are as far as the dtype's smallest number
-    return as_far_as(each - none, float(jnp.finfo(none.dtype).tiny))
-
-
-def as_far_as(log_odds: jax.Array, least: float) -> jax.Array:
-    """Log odds of probabilities that are at least so large."""
-    return jnp.clip(log_odds, math.log(least), -math.log(least))
+    levels = jnp.concatenate([none[None], each])
+    # a value that has been excluded for good has the dtype's smallest probability
+    levels = jnp.maximum(levels, jnp.max(levels) + math.log(float(jnp.finfo(levels.dtype).tiny)))
+    return levels[1:] - levels[0]
 
 
 def _linear_part(

@@ -68,7 +68,7 @@ class Explanation:
 
     def __str__(self) -> str:
         """The plan as text."""
-        held = len({s.family for s in self.sites}) > 1 or any(s.transform == "own space" for s in self.sites)
+        held = self.family.startswith("product")
         lines = [
             f"product over sites, {self.size} numbers"
             if held

@@ -20,6 +20,7 @@ from adfpp.field import (
     Reach,
     Trace,
     affine_part,
+    behind_alone,
     depends_on,
     gaussian_but_for,
     known_value,
@@ -156,7 +157,7 @@ class FactorGroup:
     prepare: Callable[..., Callable[..., Tilted]]
     local: LocalFactor | None = None
     density: Callable[..., Any] | None = None
-    reach: Callable[[], Reach] | None = None
+    reach: Callable[[Sequence[np.ndarray]], Reach] | None = None
 
     @property
     def count(self) -> int:
@@ -270,11 +271,18 @@ def _grouped(
                 _flags(trace, site, elements),
                 prepare,
                 local,
-                behind if behind is not None else tail_part(trace, members, site.log_prob, elements),
+                behind if behind is not None else _separated(trace, members, site.log_prob, elements),
                 partial(reach, trace, members),
             )
         )
     return groups
+
+
+def _separated(trace: Trace, cuts: list[Cut], output: Any, elements: list[int]) -> Callable[..., Any] | None:
+    """What lies behind a closed form's field, if the log-density depends on θ by way of it alone."""
+    if not behind_alone(trace, cuts[0].values, output):
+        return None
+    return tail_part(trace, cuts, output, elements)
 
 
 def _entered(trace: Trace, cut: Cut, base: LocalBase | None) -> list[bool]:

@@ -475,20 +475,20 @@ class Reach(NamedTuple):
 
     Attributes:
         touched: ``(k, N)`` booleans: those that number i may read, in any row.
-        most: ``(k,)`` how many of them it reads at once, at most: an entry picked by an index is one.
+        most: ``(k, parts)`` how many of each part's it reads at once, at most: an entry picked by an index is one.
     """
 
     touched: np.ndarray
     most: np.ndarray
 
 
-def reach(trace: Trace, cuts: Sequence[Cut]) -> Reach:
-    """What the fields of several cuts through the same values read of θ."""
+def reach(trace: Trace, cuts: Sequence[Cut], parts: Sequence[np.ndarray]) -> Reach:
+    """What the fields of several cuts through the same values read of θ, and of some parts of it."""
     touched: list[np.ndarray] = []
-    most: list[int] = []
+    most: list[list[int]] = []
     size = trace.theta.aval.shape[0]
     for j, value in enumerate(cuts[0].values):
-        count = _read_at_once(trace, value)
+        counts = [_read_at_once(trace, value, where) for where in parts]
         for i in range(len(cuts[0].indices[j])):
             seen = np.zeros(size, bool)
             for cut in cuts:
@@ -500,12 +500,12 @@ def reach(trace: Trace, cuts: Sequence[Cut]) -> Reach:
                     masks = _needed_elements(trace, value, wanted)
                     seen |= masks.get(trace.theta, np.zeros(size, bool))
             touched.append(seen)
-            most.append(min(count, int(seen.sum())))
-    return Reach(np.array(touched).reshape(-1, size), np.array(most, int))
+            most.append([min(c, int(seen[w].sum())) for c, w in zip(counts, parts, strict=True)])
+    return Reach(np.array(touched).reshape(-1, size), np.array(most, int).reshape(-1, len(parts)))
 
 
-def _read_at_once(trace: Trace, value: Any) -> int:
-    """How many coordinates of θ an element of an affine value is made of, at most."""
+def _read_at_once(trace: Trace, value: Any, where: np.ndarray) -> int:
+    """How many of some coordinates of θ an element of an affine value is made of, at most."""
     counts: dict[Any, int] = {trace.theta: 1}
     for eqn in _needed(trace.equations, [value]):
         own = [0 if isinstance(v, jex.Literal) else counts.get(v, 0) for v in eqn.invars]
@@ -521,7 +521,8 @@ def _read_at_once(trace: Trace, value: Any) -> int:
             times = trace.theta.aval.shape[0]
         together = max(own, default=0) if name in ("concatenate", "stack", "select_n") else sum(own)
         for v in eqn.outvars:
-            counts[v] = times * together
+            there = together and trace.degrees[v] != Degree.CONSTANT and depends_on(trace, v)[where].any()
+            counts[v] = times * together if there else 0
     return counts.get(value, 0)
 
 
@@ -731,6 +732,12 @@ def tail_part(trace: Trace, cuts: Sequence[Cut], output: Any, elements: Sequence
 
 
 _STRETCHES = frozenset("broadcast_in_dim reshape squeeze copy".split())
+
+
+def behind_alone(trace: Trace, values: Sequence[Any], output: Any) -> bool:
+    """Whether an output depends on θ by way of these values alone."""
+    behind = _needed(trace.equations, [output], frozenset(values))
+    return output is not trace.theta and all(v is not trace.theta for eqn in behind for v in eqn.invars)
 
 
 def _elements_stand_alone(moving: Sequence[Any], cuts: Sequence[Cut], output: Any, chosen: Sequence[int]) -> bool:

@@ -336,6 +336,7 @@ def _respond(
             field = field + rows @ (family.origin(outside.mean) - family.origin(window.belief.mean))
         sound = jnp.all(jnp.isfinite(field)) & jnp.all(jnp.isfinite(rows))
         rows, field = jnp.where(sound, rows, 0.0), jnp.where(sound, field, 0.0)
+        key = None if key is None else jax.random.fold_in(key, e)
         answer = respond(family, group, (rule, density), e, outside, rows, field, power, key)
         return _Response(answer.tilted, answer.belief, None, answer.proper), sound
     mean, _ = family.look(window, slot, group.field_size)
@@ -451,6 +452,17 @@ def tilt_of(group: FactorGroup, inputs: Sequence[Any], key: jax.Array | None) ->
     return drawing
 
 
+def _density(group: FactorGroup, inputs: Sequence[Any], tilt: Any) -> Any:
+    """The log factor at a field: a tilt of a cavity without width where the field hides it."""
+    if group.density is not None:
+        return group.density(*inputs)[0]
+
+    def at(h: jax.Array, e: Any) -> jax.Array:
+        return tilt(e, h, jnp.zeros((h.shape[0], h.shape[0]), h.dtype)).log_z
+
+    return at
+
+
 def fold_group(
     family: Family,
     window: Window,
@@ -464,9 +476,8 @@ def fold_group(
 ) -> tuple[Window, jax.Array | None, Any]:
     """Folds all elements of one site at one row, one after the other; ``sites`` are ``(E, numbers)``."""
     tilt = tilt_of(group, inputs, key)
-    if isinstance(family, Product):
-        assert group.density is not None
-        tilt = tilt, group.density(*inputs)[0], key
+    if isinstance(family, Product) and group.field_size:
+        tilt = tilt, _density(group, inputs, tilt), key
     if group.count == 1:
         own = None if sites is None else sites[0]
         window, own, info = fold_factor(family, window, group, tilt, 0, slot, tuple(f[0] for f in flags), own, exchange)

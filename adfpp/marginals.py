@@ -23,11 +23,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.components import Line, as_far_as, drawn, integrate, own_moments, tensor
+from adfpp.components import EFFECTIVE, Line, drawn, integrate, own_moments, tensor
 from adfpp.factors import FactorGroup
 from adfpp.families.exponential import Exponential, Finite
 from adfpp.families.product import Product, ProductBelief
 from adfpp.tilt import ClosedForm, Conditional, MonteCarlo, Quadrature, Tilted
+from adfpp.tilt.base import Drawn
 from adfpp.triangles import inverse_lower, whiten
 
 _STATES = 1 << 14  # combinations of discrete values that are summed over
@@ -66,6 +67,7 @@ class Roster:
         why: In words.
         level: Of the quadratures' nodes.
         one_out: Whether the components of the crowd can be left out in turn.
+        closed: Whether that is a closed form.
     """
 
     few: tuple[Few, ...]
@@ -76,6 +78,7 @@ class Roster:
     why: str
     level: int
     one_out: bool
+    closed: bool
 
 
 class Answer(NamedTuple):
@@ -94,8 +97,15 @@ class Answer(NamedTuple):
 
 def roster(product: Product, group: FactorGroup) -> Roster:
     """How the parts of a product enter a group's fields; from shapes alone."""
+    known = product.known.get(id(group))
+    if known is None:  # the group is kept, so that its identity stays its own
+        known = product.known[id(group)] = (group, _roster(product, group))
+    return known[1]
+
+
+def _roster(product: Product, group: FactorGroup) -> Roster:
     assert group.reach is not None
-    touched, most = group.reach()
+    touched, most = group.reach(tuple(p.where for p in product.parts))
     touched = touched[:, : product.size]
     few: list[Few] = []
     numbers: dict[int, np.ndarray] = {}  # of the field, that a part enters
@@ -106,7 +116,7 @@ def roster(product: Product, group: FactorGroup) -> Roster:
         numbers[i] = np.flatnonzero(mine.any(1))
         if not part.gaussian:
             possible = np.flatnonzero(mine.any(0).reshape(part.count, -1).any(1))
-            few.append(Few(i, min(len(possible), int(most[numbers[i]].sum())), possible))
+            few.append(Few(i, min(len(possible), int(most[numbers[i], i].sum())), possible))
     blocks = tuple(i for i in numbers if product.parts[i].gaussian)
     crowd: list[int] = []
 
@@ -135,14 +145,15 @@ def roster(product: Product, group: FactorGroup) -> Roster:
         few.remove(largest)
         crowd.append(largest.part)
     fine, level = fits()
-    gaussian, one_out = inner(), False
+    gaussian, one_out, closed = inner(), False, False
     names = ", ".join(n for f in few for n in product.parts[f.part].names)
     finite = all(isinstance(product.parts[f.part].family, Finite) for f in few)
     size = sum(int(touched[:, product.parts[i].where].any(0).sum()) for i in crowd)
     if crowd:
-        closed = isinstance(group.rule, ClosedForm) and group.field_size == 1 and not few
+        closed = isinstance(group.rule, ClosedForm)
+        single = group.field_size == 1 and not few
         only_finite = all(isinstance(product.parts[i].family, Finite) for i in crowd)
-        one_out = closed and only_finite
+        one_out = single and only_finite
         how = "one out" if one_out and size <= _ONE_OUT else "first order"
         expansion = "each left out in turn" if how == "one out" else "first-order expansion"
         why = f"central-limit field of {size} components, {expansion}"
@@ -166,7 +177,7 @@ def roster(product: Product, group: FactorGroup) -> Roster:
         )
     if few and crowd and not fine:
         how = "drawn"
-    return Roster(tuple(few), tuple(crowd), blocks, gaussian, how, why, level, one_out)
+    return Roster(tuple(few), tuple(crowd), blocks, gaussian, how, why, level, one_out, closed)
 
 
 def reported(found: Roster, group: FactorGroup, dtype: Any) -> float:
@@ -228,7 +239,8 @@ def respond(
         quick = isinstance(group.rule, ClosedForm)
         tilted, after = _integrate(comps, found, mean, within, at, inside.lower, quick, key)
         held = _placed(product, found, belief, comps, after)
-    held = _crowd_moved(product, found, belief, matrix, mean, inside, tilted, within, held)
+    held, error = _crowd_moved(product, found, belief, matrix, mean, inside, tilted, within, held)
+    tilted = tilted._replace(error=tilted.error + error)
     held = _blocks_moved(product, found, belief, inside, tilted, held)
     moved = [i for i, (now, old) in enumerate(zip(held, belief.parts, strict=True)) if now is not old]
     proper = jnp.ones((), bool)
@@ -298,10 +310,11 @@ def _crowd_moved(
     tilted: Tilted,
     within: Callable[[jax.Array], Tilted],
     held: list[Any],
-) -> list[Any]:
+) -> tuple[list[Any], jax.Array]:
+    """The crowd's parts moved, and the error that its expansion adds."""
+    error = jnp.zeros((), mean.dtype)
     if not found.crowd:
-        return held
-    closed = found.one_out
+        return held, error
     rows = matrix if len(found.inner) == matrix.shape[0] else matrix[found.inner]
     excess = tilted.root @ tilted.root.T - jnp.eye(len(found.inner), dtype=mean.dtype)
     pivots = jnp.diagonal(inside.lower)
@@ -312,7 +325,8 @@ def _crowd_moved(
         centre = belief.mean[part.where]
         if found.how == "one out":
             a = matrix[0, part.where]
-            held[i] = _certain(natural + _one_out(part.family, a, centre, sd, mean, inside.lower[0, 0], within))
+            change = _one_out(part.family, a, centre, sd, mean, inside.lower[0, 0], within, found.closed)
+            held[i] = _certain(natural, change)
             continue
         # a move of component j by one moves the whitened field by effects[:, j]
         effects = back @ (rows if len(product.parts) == 1 else rows[:, part.where])
@@ -323,7 +337,7 @@ def _crowd_moved(
             step = values[1:] - values[0]  # f(v) - f(v0), with f(s) = slope (s - m) + bend (s - m)² / 2
             middle = 0.5 * (values[1:] + values[0])
             change = step * (slope[:, None] + bend[:, None] * (middle - centre[:, None]))
-            if closed:
+            if found.one_out:
                 # where few are left that are not certain, one of them moves the field by more than its sd: is the
                 # expansion right for the largest move, to both sides?
                 a, width = matrix[0, part.where], max(part.family.values) - min(part.family.values)
@@ -332,21 +346,25 @@ def _crowd_moved(
                 exact = jnp.stack([within(mean + s).log_z for s in sides])
                 u = sides / inside.lower[0, 0]
                 expanded = tilted.log_z + u * tilted.shift[0] + 0.5 * u * u * excess[0, 0]
-                large = ~(jnp.max(jnp.abs(exact - expanded)) < _EXPANDED) & (move > 0)
-                change = jax.lax.cond(
-                    large,
-                    lambda c, f=part.family, a=a, m=centre, sd=sd: _one_out(
-                        f, a, m, sd, mean, inside.lower[0, 0], within
-                    ),
-                    lambda c: c,
-                    change,
-                )
-            held[i] = _certain(natural + change)
+                missed = jnp.where(move > 0, jnp.max(jnp.abs(exact - expanded)), 0.0)
+                if found.closed:
+                    change = jax.lax.cond(
+                        ~(missed < _EXPANDED),
+                        lambda c, f=part.family, a=a, m=centre, sd=sd: _one_out(
+                            f, a, m, sd, mean, inside.lower[0, 0], within, True
+                        ),
+                        lambda c: c,
+                        change,
+                    )
+                else:
+                    error = jnp.maximum(error, jnp.where(missed < _EXPANDED, 0.0, missed))
+            held[i] = _certain(natural, change)
         else:
-            held[i] = jax.vmap(lambda eta, g, b, m, f=part.family: _alone(f, eta, g, b, m))(
+            held[i], errors = jax.vmap(lambda eta, g, b, m, f=part.family: _alone(f, eta, g, b, m))(
                 natural, slope, bend, centre
             )
-    return held
+            error = jnp.maximum(error, jnp.max(errors))
+    return held, error
 
 
 def _one_out(
@@ -357,6 +375,7 @@ def _one_out(
     mean: jax.Array,
     lower: jax.Array,
     within: Callable[..., Tilted],
+    closed: bool,
 ) -> jax.Array:
     """Changes of log odds ``(n, K - 1)``: the factor's mean with the component at each of its values."""
     values = jnp.asarray(family.values, mean.dtype)
@@ -365,23 +384,38 @@ def _one_out(
         rest = jnp.sqrt(jnp.maximum(lower * lower - (a * sd) ** 2, 0.0))
         return within(mean + a * (value - centre), rest[None, None]).log_z
 
-    log_z = jax.vmap(lambda a, m, s: jax.vmap(lambda v: at(a, m, s, v))(values))(a, centre, sd)
-    change = log_z[:, 1:] - log_z[:, :1]
-    return jnp.where(jnp.isnan(change), 0.0, change)  # impossible whichever value: says nothing about it
+    def values_of(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return jnp.stack([at(*own, v) for v in values])
+
+    # the tiers of a quadrature are branches, of which a vectorised loop would run all
+    log_z = jax.vmap(lambda *own: values_of(own))(a, centre, sd) if closed else jax.lax.map(values_of, (a, centre, sd))
+    top = jnp.max(log_z, -1, keepdims=True)
+    # impossible whichever value: says nothing about it
+    log_z = jnp.where(jnp.isfinite(top), jnp.maximum(log_z, top - 1e4), 0.0)
+    return log_z[:, 1:] - log_z[:, :1]
 
 
-def _certain(log_odds: jax.Array) -> jax.Array:
-    """Log odds as far as a probability near 1 can follow them: of a crowd, certainty beyond that is not earned."""
-    return as_far_as(log_odds, float(jnp.finfo(log_odds.dtype).eps))
+def _certain(natural: jax.Array, change: jax.Array) -> jax.Array:
+    """Log odds after a change, as far as a probability near 1 can follow: a crowd's certainty beyond is not earned."""
+    limit = -math.log(float(jnp.finfo(natural.dtype).eps))
+    both = jnp.concatenate([jnp.zeros_like(natural[:, :1]), natural + change], -1)
+    if natural.shape[-1] == 1:
+        most = jnp.maximum(limit, jnp.abs(natural))
+        return jnp.clip(both[:, 1:], -most, most)
+    both = jnp.maximum(both, jnp.max(both, -1, keepdims=True) - limit)
+    return jnp.where(change == 0.0, natural, both[:, 1:] - both[:, :1])
 
 
-def _alone(family: Exponential, eta: jax.Array, slope: jax.Array, bend: jax.Array, centre: jax.Array) -> jax.Array:
-    """A continuous component of a crowd, after a factor that is quadratic in it."""
+def _alone(
+    family: Exponential, eta: jax.Array, slope: jax.Array, bend: jax.Array, centre: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A continuous component of a crowd, after a factor that is quadratic in it, and the error."""
 
     def log_factor(s: jax.Array) -> jax.Array:
         return slope * (s[0] - centre) + 0.5 * bend * (s[0] - centre) ** 2
 
-    return own_moments(family, eta, log_factor)[1]
+    _, natural, error = own_moments(family, eta, log_factor)
+    return natural, error
 
 
 def _blocks_moved(
@@ -482,10 +516,13 @@ def _integrate(
         return Tilted(at(centre.at[found.inner].add(lower @ u)), u, nothing, jnp.zeros((), u.dtype))
 
     grids = tensor(families, found.level) if found.how != "drawn" else drawn(families, key)
-    log_z, after, error, weights, inside = integrate(families, etas, evaluate, grids)
+    log_z, after, error, weights, inside, effective = integrate(families, etas, evaluate, grids)
+    said: Any = ()
+    if found.how == "drawn":
+        said = Drawn(effective, jnp.zeros((), jnp.int32), effective >= EFFECTIVE)
     if not inner:
         nothing = jnp.zeros(0, mean.dtype)
-        return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error), after
+        return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error, said), after
     # where a node lies so far out that its own integral fails, what it weighs is an error
     sound = jnp.all(jnp.isfinite(inside.shift), -1) & jnp.all(jnp.isfinite(inside.root), (-2, -1))
     sound &= jnp.isfinite(inside.error)
@@ -495,4 +532,4 @@ def _integrate(
     covariance = jnp.einsum("m,mij,mkj->ik", weights, roots, roots)
     covariance += jnp.einsum("m,mi,mj->ij", weights, apart, apart)
     error = error + weights @ jnp.where(sound, inside.error, 1.0)
-    return Tilted(log_z, shift, jnp.linalg.cholesky(covariance), error), after[:count]
+    return Tilted(log_z, shift, jnp.linalg.cholesky(covariance), error, said), after[:count]

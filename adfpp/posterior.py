@@ -267,8 +267,9 @@ class Posterior:
 
     def init_strategy(self) -> Callable[..., Any]:
         """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of sites that are not discrete)."""
-        values = self.program.constrain(self.belief.mean)
-        strategy: Any = init_to_value(values={s.name: values[s.name] for s in self.sites if not s.discrete})
+        values, middle = self.program.constrain(self.belief.mean), self.quantile(0.5)  # a mean may be infinite
+        chosen = {s.name: values[s.name] if s.own is None else middle[s.name] for s in self.sites if not s.discrete}
+        strategy: Any = init_to_value(values=chosen)
         return strategy
 
     def _refuse_own_space(self, what: str) -> None:

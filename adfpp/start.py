@@ -15,8 +15,7 @@ import numpy as np
 
 from adfpp.factors import FactorGroup
 from adfpp.families import Belief, Diagonal, Family, Full, Product, Spherical
-from adfpp.families.exponential import Finite
-from adfpp.model import PriorGroup
+from adfpp.model import PriorGroup, block_of_draws
 from adfpp.prior import Block, prior_draws
 
 _DRAWS = 4096
@@ -217,22 +216,6 @@ def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre, correlation * np.outer(wide, wide)
 
 
-def _own_block(site: Any, draws: np.ndarray, dtype: np.dtype) -> Block:
-    """The member of an own-space site's family with the expected statistics of its draws."""
-    family, where = site.own, np.arange(site.where.start, site.where.stop)
-    values = jnp.asarray(draws[:, where].reshape(len(draws), -1, family.dim), dtype)
-    stats = np.asarray(family.stats(values), float)
-    if isinstance(family, Finite):
-        # as if one more draw had been even: a value that was never drawn is not impossible
-        chances = (stats.sum(0) + 1.0 / len(family.values)) / (len(draws) + 1.0)
-        natural = np.log(chances) - np.log(1.0 - chances.sum(-1, keepdims=True))
-    else:
-        start = jnp.ones((values.shape[1], family.numbers), dtype)
-        change = jnp.asarray(stats.mean(0), dtype) - family.expected(start)
-        natural = np.asarray(jax.jit(family.shifted)(start, change), float)
-    return Block(where, np.zeros(len(where)), np.ones(len(where)), "marginal statistics of draws", natural)
-
-
 def _begin_in_theta(
     family: Any,
     size: int,
@@ -249,7 +232,7 @@ def _begin_in_theta(
             given.append(block)
         elif site.own is not None:
             assert draws is not None
-            given.append(_own_block(site, draws, dtype))
+            given.append(block_of_draws(site, draws, dtype))
         else:
             assert draws is not None
             centre, spread = zip(*(_robust(draws[:, i : i + 1]) for i in where), strict=True)

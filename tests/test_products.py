@@ -378,6 +378,136 @@ def test_blocks_of_a_product_keep_the_marginals_of_the_joint_projection() -> Non
     np.testing.assert_allclose(c.scale**2, np.diag(covariance)[4:].mean(), rtol=1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+def test_a_gaussian_site_below_an_own_space_one_by_ep(kind: str) -> None:
+    """w ~ Normal(0, 1/√t), t ~ Gamma: against an integral over t of exact Gaussian posteriors."""
+
+    def model(x: Any, y: Any) -> None:
+        t: Any = numpyro.sample("t", dist.Gamma(2.0, 1.0))
+        w: Any = numpyro.sample("w", dist.Normal(0.0, t**-0.5).expand([3]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(20, 3))
+    y = x @ np.array([1.3, -0.8, 0.0]) + rng.normal(size=20)
+    u = np.linspace(-6.0, 4.0, 1001)
+    logs = []
+    for t in np.exp(u):
+        marginal = stats.multivariate_normal(np.zeros(20), np.eye(20) + x @ x.T / t).logpdf(y)
+        logs.append(marginal + stats.gamma.logpdf(t, 2.0) + np.log(t))
+    evidence = special.logsumexp(logs) + np.log(u[1] - u[0])
+    weights = special.softmax(logs)
+    means = np.stack([np.linalg.solve(x.T @ x + t * np.eye(3), x.T @ y) for t in np.exp(u)])
+    result = adfpp.EP(model, family={"t": "gamma", "w": kind}).run(KEY, x, y, progress_bar=False)
+    assert result.info.converged
+    np.testing.assert_allclose(result.posterior.mean()["w"], weights @ means, atol=0.01)
+    np.testing.assert_allclose(result.posterior.mean()["t"], weights @ np.exp(u), atol=0.05)
+    np.testing.assert_allclose(result.log_evidence, evidence, atol=0.1)
+
+
+def test_a_joint_gaussian_prior_is_split_between_its_parts() -> None:
+    def model(x: Any, y: Any) -> None:
+        m: Any = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        z: Any = numpyro.sample("z", dist.Normal(m, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ z, 1.0), obs=y)
+
+    state = adfpp.ADF(model, family={"m": "full", "z": "diagonal"}).init(KEY, np.ones((2, 2)), np.zeros(2))
+    np.testing.assert_allclose(state.belief.scale, [1.0, 2.0**0.5, 2.0**0.5])
+
+
+def test_what_is_known_between_values_outlives_the_first_ones_exclusion() -> None:
+    mu = jnp.array([-100.0, 0.0, 1.0])
+
+    def model(y: Any) -> None:
+        z: Any = numpyro.sample("z", _categorical(1 / 3, 1 / 3, 1 / 3))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+
+    natural = folded(model, "full", np.zeros(2)).state.belief.parts[0].ravel()
+    np.testing.assert_allclose(natural[0] - natural[1], 1.0, rtol=1e-9)
+
+
+def test_one_indexed_rate_beside_many_weights_is_no_crowd() -> None:
+    def model(x: Any, group: Any, y: Any) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+        rate: Any = numpyro.sample("rate", dist.Gamma(1.0, 1.0).expand([6]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ w + rate[group], 0.5), obs=y)
+
+    x, y = np.linspace(-1.0, 1.0, 5)[None], -1.0
+    result = folded(model, {"rate": "gamma"}, x, np.array([2]), np.array([y]))
+    rate = np.linspace(0.0, 40.0, 400_001)
+    density = np.exp(-rate) * stats.norm.pdf(y - rate, 0.0, np.sqrt((x**2).sum() + 0.25))
+    np.testing.assert_allclose(result.log_evidence, np.log(np.trapezoid(density, rate)), rtol=1e-6)
+    expected = np.trapezoid(rate * density, rate) / np.trapezoid(density, rate)
+    np.testing.assert_allclose(result.posterior.mean()["rate"], np.where(np.arange(6) == 2, expected, 1.0), rtol=1e-6)
+
+
+def test_a_large_component_in_a_crowd_is_left_out_for_any_likelihood() -> None:
+    def model(x: Any, y: Any) -> None:
+        sign: Any = numpyro.sample("sign", _bernoulli(0.5).expand([15]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ (2.0 * sign - 1.0)), obs=y)
+
+    x = np.full((1, 15), 0.1)
+    x[0, 0] = 6.0
+    result = folded(model, "full", x, np.array([1]))
+    likelihood = special.expit(signs(15) @ x[0])
+    exact = likelihood @ (signs(15) > 0) / likelihood.sum()
+    found = np.asarray(result.posterior.mean()["sign"])
+    np.testing.assert_allclose(found[0], exact[0], atol=1e-4)
+    np.testing.assert_allclose(found[1:], exact[1:], atol=0.01)  # for them the field has two modes, and is no Gaussian
+
+
+def test_factors_without_a_field_and_fields_that_a_broadcast_hides() -> None:
+    def model(x: Any, y: Any) -> None:
+        s: Any = numpyro.sample("s", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("x", dist.Normal(0.0, 1.0), obs=x)
+            numpyro.sample("y", dist.Normal(s, 1.0), obs=y)
+
+    result = folded(model, {"s": "gamma"}, np.zeros(1), np.array([1.3]))
+    s = np.linspace(0.0, 40.0, 400_001)
+    density = s * np.exp(-s) * stats.norm.pdf(1.3 - s)
+    z = np.trapezoid(density, s)
+    np.testing.assert_allclose(result.log_evidence, np.log(z) + stats.norm.logpdf(0.0), rtol=1e-7)
+    np.testing.assert_allclose(result.posterior.mean()["s"], np.trapezoid(s * density, s) / z, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean"),
+    [
+        (dist.HalfNormal(1e5), 1e5 * np.sqrt(2.0 / np.pi)),
+        (dist.LogNormal(15.0, 0.01), np.exp(15.00005)),
+        (dist.HalfCauchy(1e6), None),
+    ],
+)
+def test_priors_far_from_one_are_projected_or_refused(prior: Any, mean: float | None) -> None:
+    adf = adfpp.ADF(_plate(prior, dist.Poisson), family={"theta": "gamma"})
+    if mean is None:
+        with pytest.raises(ModelError, match="lighter tails"):
+            adf.init(KEY, np.array([1, 2]))
+        return
+    np.testing.assert_allclose(adf.init(KEY, np.array([1, 2])).belief.mean, mean, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_draws_that_miss_a_narrow_row_refuse_it() -> None:
+    def model(x: Any, y: Any) -> None:
+        rates: list[Any] = [numpyro.sample(f"r{i}", dist.Gamma(2.0, 1.0)) for i in range(4)]
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(sum(rates) * x, 0.01), obs=y)
+
+    adf = adfpp.ADF(model, family={f"r{i}": "gamma" for i in range(4)})
+    state = adf.init(KEY, np.ones(1), np.array([8.0]))
+    after, info = adf.update(state, np.ones(1), np.array([8.0]))
+    assert info.status[0] == adfpp.Status.UNRELIABLE
+    jax.tree.map(np.testing.assert_array_equal, after.belief, state.belief)
+
+
 # ---------------------------------------------------------------------------------------------- extremes and refusals
 
 

@@ -6,7 +6,7 @@ component its expected sufficient statistics, of every Gaussian block its mean a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -88,9 +88,11 @@ class Product:
 
     Attributes:
         parts: In the order of θ's sites; sites said to be "full" share one block.
+        known: What has been found out about factors, by their identity.
     """
 
     parts: tuple[Part, ...]
+    known: dict[int, Any] = field(default_factory=dict, repr=False)
     sites_in_field: ClassVar[bool] = False
 
     @property
@@ -106,6 +108,21 @@ class Product:
     def part_of(self, name: str) -> Part:
         """The part that holds a site."""
         return next(p for p in self.parts if name in p.names)
+
+    def split(self, blocks: Sequence[Any]) -> list[Any]:
+        """Prior blocks of one part each: of one that spans several each part has its marginal."""
+        out = []
+        for block in blocks:
+            inside = [np.isin(block.where, p.where) for p in self.parts]
+            for mine in (m for m in inside if m.any()):
+                if mine.all():
+                    out.append(block)
+                    continue
+                root = block.root[mine]
+                if block.root.ndim == 2:
+                    root = np.linalg.cholesky(root @ root.T)
+                out.append(block._replace(where=block.where[mine], mean=block.mean[mine], root=root))
+        return out
 
     # ------------------------------------------------------------------------------------------ beliefs
 
@@ -258,7 +275,9 @@ class Product:
                 flat = jnp.asarray(_flat(part.family), held.dtype)
                 out.append(((held - flat) * mine.reshape(part.count, -1)[:, :1]).reshape(-1))
             elif isinstance(part.family, Full):
-                out.append(_natural(part, held) * jnp.max(mine))
+                slope, precision = unpack(_natural(part, held), len(part.where))
+                root = jnp.sqrt(mine)
+                out.append(pack(slope * mine, precision * root * root[:, None]))
             else:
                 out.append(part.family.part(held, mine))
         return jnp.concatenate(out)
@@ -277,15 +296,19 @@ class Product:
         return total
 
     def moved(self, before: ProductBelief, after: ProductBelief) -> jax.Array:
-        """How far a belief has moved: means in sds and sds relatively; log odds as they are, relatively beyond 1.
+        """How far a belief has moved: Gaussian means in sds and sds relatively; other parameters relatively.
 
-        The sd of a component that is all but certain is no unit to measure it by.
+        Log odds count as they are, relatively beyond 1: the sd of a component that is all but certain is no unit.
         """
         steps = []
         for i, part in enumerate(self.parts):
             if isinstance(part.family, Finite):
                 old, now = before.parts[i], after.parts[i]
                 steps.append(jnp.max(jnp.abs(now - old) / (1.0 + jnp.abs(old))))
+                continue
+            if not part.gaussian:  # sds may be infinite
+                old, now = before.parts[i], after.parts[i]
+                steps.append(jnp.max(jnp.abs(now - old) / jnp.maximum(jnp.abs(old), float(jnp.finfo(old.dtype).tiny))))
                 continue
             shift = jnp.abs(after.mean[part.where] - before.mean[part.where])
             sd, new = before.scale[part.where], after.scale[part.where]

@@ -15,7 +15,9 @@ from adfpp.families.exponential import Finite
 from adfpp.families.product import site_family
 from adfpp.model.arguments import ModelError
 from adfpp.model.visit import scalar_base
-from adfpp.prior import Block
+from adfpp.prior import Block, prior_draws
+
+_DRAWS = 4096
 
 _SUPPORTS = {
     "gamma": "positive numbers",
@@ -46,6 +48,10 @@ def own_families(asked: Family | BySite, latents: Mapping[str, dict[str, Any]]) 
     out = {}
     for name, site in latents.items():
         wanted = given.get(name)
+        if site["discrete"] and 0 in jnp.shape(site["value"]):
+            raise ModelError(
+                f"Discrete site {name!r} has no elements (shape {jnp.shape(site['value'])}): leave it out."
+            )
         if site["discrete"]:
             out[name] = _finite(name, site, wanted)
         elif wanted not in (None, "full", "diagonal", "normal", "spherical"):
@@ -76,7 +82,9 @@ def _finite(name: str, site: dict[str, Any], wanted: str | None) -> Finite:
 def _refuse_support(name: str, fn: Any, wanted: str) -> None:
     support = scalar_base(fn).support
     fits = False
-    if wanted == "dirichlet":
+    if wanted in ("bernoulli", "categorical"):
+        fits = False
+    elif wanted == "dirichlet":
         fits = support is constraints.simplex
     elif wanted == "beta":
         fits = support is constraints.unit_interval or _bounds(support) == (0.0, 1.0)
@@ -132,13 +140,49 @@ def _gaussian_name(name: str) -> str:
     return {"normal": "diagonal", "lognormal": "diagonal"}.get(name, name)
 
 
-def own_block(site: Any, log_prior: Callable[[jax.Array], jax.Array], theta: jax.Array) -> Block:
+def block_of_draws(site: Any, draws: np.ndarray, dtype: Any) -> Block:
+    """The member of an own-space site's family with the expected statistics of draws ``(S, N)`` of θ."""
+    family, where = site.own, np.arange(site.where.start, site.where.stop)
+    values = np.asarray(draws[:, where], float).reshape(len(draws), -1, family.dim)
+    least = float(jnp.finfo(dtype).tiny)
+    if family.name in ("beta", "dirichlet"):  # a draw may round to the edge of the support
+        values = np.clip(values, least, 1.0 - float(jnp.finfo(dtype).eps))
+    elif not isinstance(family, Finite):
+        values = np.clip(values, least, 1.0 / least)
+    stats = np.asarray(family.stats(jnp.asarray(values, dtype)), float)
+    if isinstance(family, Finite):
+        # as if one more draw had been even: a value that was never drawn is not impossible
+        chances = (stats.sum(0) + 1.0 / len(family.values)) / (len(draws) + 1.0)
+        natural = np.log(chances) - np.log(1.0 - chances.sum(-1, keepdims=True))
+    else:
+        start = jnp.ones((values.shape[1], family.numbers), dtype)
+        change = jnp.asarray(stats.mean(0), dtype) - family.expected(start)
+        natural = np.asarray(jax.jit(family.shifted)(start, change), float)
+    if not bool(np.asarray(family.proper(jnp.asarray(natural, dtype))).all()):
+        _refuse_tails(site)
+    return Block(where, np.zeros(len(where)), np.ones(len(where)), "marginal statistics of draws", natural)
+
+
+def _refuse_tails(site: Any) -> None:
+    raise ModelError(
+        f"The prior of site {site.name!r} has no {site.own.name} with its expected statistics: give it a proper prior "
+        "with lighter tails, or leave the site Gaussian in unconstrained space."
+    )
+
+
+def own_block(
+    site: Any,
+    log_prior: Callable[[jax.Array], jax.Array],
+    theta: jax.Array,
+    sampler: Callable[[jax.Array], jax.Array],
+) -> Block:
     """The prior of an own-space site that depends on no other site: exactly where it is of the family.
 
     Args:
         site: The site.
         log_prior: ``θ -> (n,)`` its log prior, by component.
         theta: Any θ in the support.
+        sampler: ``key -> θ``, a draw from the prior.
     """
     family, places = site.own, np.arange(site.where.start, site.where.stop).reshape(-1, site.own.dim)
     count = len(places)
@@ -153,13 +197,20 @@ def own_block(site: Any, log_prior: Callable[[jax.Array], jax.Array], theta: jax
         natural, how = np.asarray(levels[:, 1:] - levels[:, :1], float), "exact"
     else:
         natural, exact = _linear(family, at, count, dtype)
-        for c in _first_of_alike(natural, exact):
-            natural[c.alike] = _projected(site, at, natural[c.first], c.first, dtype)
-        if not (np.isfinite(natural).all() and bool(np.asarray(family.proper(jnp.asarray(natural, dtype))).all())):
-            raise ModelError(
-                f"The prior of site {site.name!r} has no {family.name} with its expected statistics: give it a proper "
-                "prior with lighter tails, or leave the site Gaussian in unconstrained space."
-            )
+        if not exact.all():
+            if family.axes > 2:
+                raise ModelError(
+                    f"The prior of site {site.name!r} is no Dirichlet, and a simplex of {family.dim} numbers is too "
+                    "large for a quadrature. Give it a Dirichlet prior, or leave it Gaussian in unconstrained space."
+                )
+            draws = prior_draws(sampler, _DRAWS)
+            mine = draws[:, places.ravel()]
+            top = np.sort(np.abs(mine), 0)[-_DRAWS // 1000 :].sum(0) / np.abs(mine).sum(0)
+            if not (top < 0.3).all():
+                _refuse_tails(site)  # a few draws make up the mean
+            near = np.asarray(block_of_draws(site, draws, dtype).natural)
+            for c in _first_of_alike(natural, exact):
+                natural[c.alike] = _projected(site, at, near[c.first], c.first, dtype)
         how = "exact" if exact.all() else "moments by quadrature"
     mean, variance = family.moments(jnp.asarray(natural, dtype))
     where = np.arange(site.where.start, site.where.stop)
@@ -200,7 +251,15 @@ def _linear(family: Any, at: Callable[[jax.Array], jax.Array], count: int, dtype
     left = np.abs(ratio - features @ found).max(0)
     natural = 1.0 + found[1:].T
     tight = 1e-9 if dtype == jnp.float64 else 1e-4
-    return natural, (left <= tight * (1.0 + np.abs(ratio).max(0))) & (natural > 0).all(1)
+    exact = (left <= tight * (1.0 + np.abs(ratio).max(0))) & (natural > 0).all(1)
+    if not exact.any():
+        return natural, exact
+    # and where the member that was found has its mass
+    members = jnp.asarray(np.where(exact[:, None], natural, 1.0), dtype)
+    values = family.sample(jax.random.key(7), members, (32,))  # (32, n, dim)
+    ratio = np.asarray(jax.jit(jax.vmap(at))(values), float) - np.asarray(family.log_prob(even, values), float)
+    fitted = found[0] + np.einsum("snj,nj->sn", np.asarray(family.stats(values), float), found[1:].T)
+    return natural, exact & (np.abs(ratio - fitted) <= 8.0 * tight * (1.0 + np.abs(ratio))).all(0)
 
 
 class _Alike(NamedTuple):
@@ -221,9 +280,12 @@ def _projected(site: Any, at: Callable[[jax.Array], jax.Array], near: np.ndarray
     """The member with the expected statistics of component c's prior."""
     family = site.own
     count = site.size // family.dim
-    start = jnp.asarray(near if (near > 0).all() else np.ones_like(near), dtype)
+    start = jnp.asarray(near, dtype)
 
     def log_ratio(s: jax.Array) -> jax.Array:
         return at(jnp.broadcast_to(s, (count, family.dim)))[c] - family.log_prob(start, s)
 
-    return np.asarray(jax.jit(lambda: own_moments(family, start, log_ratio)[1])(), float)
+    _, natural, error = jax.jit(lambda: own_moments(family, start, log_ratio))()
+    if not float(error) < (1e-5 if dtype == jnp.float64 else 1e-2):
+        _refuse_tails(site)
+    return np.asarray(natural, float)

@@ -180,7 +180,7 @@ class Program:
                 if site.own is None:
                     gaussian.append(root)
                 else:
-                    blocks.append(own_block(site, lambda t, i=root.members[0]: logs(t, *inputs)[i], somewhere))
+                    blocks.append(own_block(site, lambda t, i=root.members[0]: logs(t, *inputs)[i], somewhere, draw))
         found = project_prior(gaussian, lambda t: logs(t, *inputs), draw, self.size, self.dtype)
         return Projection([*blocks, *found.blocks], tuple(sorted([*coupled, *found.coupled])))
 
