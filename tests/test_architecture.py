@@ -33,6 +33,7 @@ LAYERS = (
     {"selfcheck", "report"},
     {"compare"},
     {"__init__"},
+    {"laboratory"},
     {"cli", "__main__"},
 )
 LAYER_OF = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}

@@ -1,0 +1,85 @@
+"""Every algorithm, curve and table of the papers, made again: simulation, theory and the paper's figure side by side.
+
+`record` is what an experiment finds, `bench` how experiments are run, `students` what they share; each paper has a room
+of its own. On the command line: ``adfpp reproduce``.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+
+from adfpp.laboratory import bona, dichotomies, drift, irma, opper
+from adfpp.laboratory.bench import Bench, Experiment, Found, along
+from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error
+
+__all__ = [
+    "EXPERIMENTS",
+    "PAPERS",
+    "Bench",
+    "Experiment",
+    "Finding",
+    "Found",
+    "Line",
+    "Panel",
+    "Record",
+    "along",
+    "chosen",
+    "mean_and_error",
+    "reproduce",
+]
+
+PAPERS: dict[str, tuple[Experiment, ...]] = {
+    "opper": opper.EXPERIMENTS,
+    "bona": bona.EXPERIMENTS,
+    "dichotomies": dichotomies.EXPERIMENTS,
+    "irma": irma.EXPERIMENTS,
+    "drift": drift.EXPERIMENTS,
+}
+EXPERIMENTS: dict[str, Experiment] = {e.name: e for some in PAPERS.values() for e in some}
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """The experiments meant by names of papers and of experiments, each once and in order."""
+    wanted: list[str] = []
+    for name in names:
+        if name not in PAPERS and name not in EXPERIMENTS:
+            raise ValueError(
+                f"There is no experiment {name!r}. Papers: {', '.join(PAPERS)}. Experiments: {', '.join(EXPERIMENTS)}."
+            )
+        wanted += [e.name for e in PAPERS[name]] if name in PAPERS else [name]
+    return [e for key, e in EXPERIMENTS.items() if key in wanted]
+
+
+def reproduce(
+    names: Sequence[str],
+    quick: bool = False,
+    seed: int = 0,
+    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Iterator[Record]:
+    """Runs experiments one after the other, in double precision.
+
+    Args:
+        names: Of papers or of experiments.
+        quick: Whether to be short: seconds instead of minutes, with wider standard errors.
+        seed: Of all keys.
+        report: Told how far it is, as ``report(what, done, total)``.
+
+    Yields:
+        What each found.
+    """
+    for experiment in chosen(names):
+        begin = time.perf_counter()
+        with jax.enable_x64(True):
+            found = experiment.run(Bench(quick, seed, report))
+        yield Record(
+            experiment.name,
+            experiment.title,
+            experiment.source,
+            tuple(found.findings),
+            tuple(found.panels),
+            tuple(found.notes),
+            found.settings | {"seed": seed},
+            f"adfpp reproduce {experiment.name}{' --quick' * quick} --seed {seed}",
+            time.perf_counter() - begin,
+        )

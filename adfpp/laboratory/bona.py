@@ -1,0 +1,5 @@
+"""bona (to be written)."""
+
+from adfpp.laboratory.bench import Experiment
+
+EXPERIMENTS: tuple[Experiment, ...] = ()

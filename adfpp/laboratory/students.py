@@ -1,0 +1,85 @@
+"""Models, teachers and rows that several papers share.
+
+All inputs are standard normal, so a field w·x/√N has the teacher's variance |w|²/N, and the cosine between teacher and
+student tells the probability that they disagree: arccos(ρ)/π.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+
+import adfpp
+from adfpp.distributions import Probit
+
+__all__ = ["adf_of", "disagreement", "perceptron", "rows_of", "settled"]
+
+
+def perceptron(noise: float = 0.0, flip: float = 0.0) -> Callable[..., None]:
+    """The model of a perceptron with weights N(0, 1) and field w·x: P(y = 1) = flip + (1 − 2 flip) Φ(w·x/noise)."""
+
+    def model(x: Any, y: Any = None) -> None:
+        w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", Probit(x @ w, noise, flip), obs=y)
+
+    return model
+
+
+def rows_of(
+    teacher: jax.Array, rng_key: jax.Array, count: int, noise: float = 0.0, flip: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Standard normal inputs and their labels.
+
+    Args:
+        teacher: ``(N,)`` weights.
+        rng_key: Key.
+        count: Rows.
+        noise: Standard deviation of the noise on the field w·x.
+        flip: Probability that a label is turned over after the noise.
+
+    Returns:
+        x ``(count, N)`` and y ``(count,)`` in {0, 1}.
+    """
+    key_x, key_noise, key_flip = jax.random.split(rng_key, 3)
+    x = jax.random.normal(key_x, (count, teacher.size))
+    positive = x @ teacher + noise * jax.random.normal(key_noise, (count,)) > 0
+    return x, (positive ^ jax.random.bernoulli(key_flip, flip, (count,))).astype(x.dtype)
+
+
+def disagreement(weights: jax.Array, teacher: jax.Array) -> jax.Array:
+    """Probability that two perceptrons differ on a standard normal input: arccos(ρ)/π, equation (9.3) of Opper.
+
+    Args:
+        weights: ``(…, N)``; zeros are wrong half of the time.
+        teacher: ``(N,)``.
+    """
+    unit = teacher / jnp.linalg.norm(teacher)
+    along = weights @ unit
+    # the part across, rather than 1 − ρ², keeps the digits of small angles
+    across = jnp.linalg.norm(weights - along[..., None] * unit, axis=-1)
+    return jnp.where((along == 0) & (across == 0), 0.5, jnp.arctan2(across, along) / math.pi)
+
+
+def adf_of(model: Callable[..., None], x: Any, y: Any, **options: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+    """An ADF ready to be traced: its state before any row, and ``update(state, (x, y))``.
+
+    Args:
+        model: As NUTS takes it.
+        x: Rows to read shapes from.
+        y: Their labels.
+        **options: Of ``adfpp.ADF``.
+    """
+    adf = adfpp.ADF(model, **options)
+    state = adf.init(jax.random.key(0), x, y=y)
+    return state, lambda state, rows: adf.update(state, rows[0], y=rows[1])[0]
+
+
+def settled(ep: adfpp.EP, x: Any, y: Any) -> jax.Array:
+    """``(N,)`` the posterior mean that EP settles at, of a model of one site."""
+    ((_, mean),) = ep.run(jax.random.key(0), x, y=y, progress_bar=False).posterior.mean().items()
+    return mean
