@@ -25,6 +25,7 @@ from adfpp.stream import (
     Log,
     Recorder,
     interruptible,
+    padded,
     progress,
     stretches,
     suitable_chunk,
@@ -229,8 +230,8 @@ class ADF:
         length = 1 << (count - 1).bit_length()
         if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
             return plan.compiled(state, rows, shared, gaps, count)
-        rows = [_padded(a, length) for a in rows]
-        state, info = plan.compiled(state, rows, shared, None if gaps is None else _padded(gaps, length), count)
+        rows = [padded(a, length) for a in rows]
+        state, info = plan.compiled(state, rows, shared, None if gaps is None else padded(gaps, length), count)
         self._lengths[count] += 1
         if self._lengths[count] >= _OFTEN:
             return state, _trim(info, count)
@@ -395,13 +396,6 @@ def _fold(
 @partial(jax.jit, static_argnums=1)
 def _trim(info: ADFInfo, count: int) -> ADFInfo:
     return jax.tree.map(lambda a: a[:count], info)
-
-
-def _padded(a: Any, length: int) -> np.ndarray:
-    a = np.asarray(a)
-    out = np.zeros((length, *a.shape[1:]), a.dtype)
-    out[: len(a)] = a
-    return out
 
 
 def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:

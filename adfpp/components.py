@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.families.exponential import Finite, Nodes
+from adfpp.families.exponential import Finite
+from adfpp.families.nodes import Nodes
 from adfpp.tilt import Tilted
 from adfpp.tilt.rules import kronrod
 
@@ -149,10 +150,11 @@ def integrate(
         log_tilted = points.log_weights + _no_nan(inside.log_z)
         log_z = jax.nn.logsumexp(log_tilted)
         weights = jnp.exp(log_tilted - jnp.where(jnp.isfinite(log_z), log_z, 0.0))
-        after = [_log_odds(f, stats, log_tilted) for f, stats in zip(families, points.stats, strict=True)]
+        after, held = zip(*(_log_odds(stats, log_tilted) for stats in points.stats), strict=True)
         # a state at which the model gives no number is left out, and said to be
         lost = jnp.exp(points.log_weights) @ jnp.isnan(inside.log_z).astype(dtype)
-        return Projected(log_z, after, lost, weights, inside, 1.0 / jnp.sum(weights**2))
+        effective = 1.0 / jnp.sum(weights**2)
+        return Projected(log_z, list(after), lost, weights, inside, effective, jnp.any(jnp.stack(held)))
 
     points = grid(etas)
     drawing = jnp.asarray(points.drawn)
@@ -172,7 +174,7 @@ def integrate(
         volume = sum(f.log_norm(now) - f.log_norm(eta) for f, now, eta in zip(families, proposals, etas, strict=True))
         weights = jnp.exp(points.log_weights)
         zero, many = jnp.zeros((), dtype), jnp.full((), weights.shape[0], dtype)
-        return Projected(constant + volume, proposals, zero, weights, inside, many)
+        return Projected(constant + volume, proposals, zero, weights, inside, many, jnp.zeros((), bool))
 
     def general() -> Projected:
         # one body for the first round and the others: it is most of the program
@@ -212,6 +214,7 @@ class Projected(NamedTuple):
         weights: ``(M,)`` tilted weights of the points, and
         inside: what the factor's evaluation gave there.
         effective: ``()`` effective sample size.
+        saturated: ``()`` whether a probability was held at the dtype's smallest.
     """
 
     log_z: jax.Array
@@ -220,6 +223,7 @@ class Projected(NamedTuple):
     weights: jax.Array
     inside: Tilted
     effective: jax.Array
+    saturated: jax.Array
 
 
 def _project(
@@ -251,11 +255,13 @@ def _project(
     effective = 1.0 / jnp.sum(weights**2)
     if points.drawn:
         error = error + jnp.sqrt(jnp.maximum(1.0 / effective - 1.0 / DRAWS, 0.0))
-    after = []
+    after, saturated = [], jnp.zeros((), bool)
     for f, now, stats in zip(families, proposals, points.stats, strict=True):
         change = (weights - base) @ stats
         if isinstance(f, Finite):
-            after.append(_log_odds(f, stats, log_mass))
+            odds, held = _log_odds(stats, log_mass)
+            after.append(odds)
+            saturated |= held
             continue
         expected = weights @ stats
         spread = jnp.sqrt(jnp.maximum(weights @ (stats - expected) ** 2, 0.0))
@@ -266,18 +272,25 @@ def _project(
             apart = jnp.abs((rough_weights - weights) @ stats - (base * points.ratio - base) @ stats)
         error = jnp.maximum(error, jnp.max(apart / spread))
         after.append(f.shifted(now, change))
-    return Projected(top + jnp.log(total) + volume, after, error, weights, inside, effective)
+    return Projected(top + jnp.log(total) + volume, after, error, weights, inside, effective, saturated)
 
 
-def _log_odds(family: Finite, stats: jax.Array, log_weights: jax.Array) -> jax.Array:
-    """Log odds of a component's values against the first, from weights of all points."""
+def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log odds of a component's values against the first, from weights of all points, and whether one was held.
+
+    A value that has been excluded for good keeps the dtype's smallest probability: log odds are finite, and what is
+    known of the values that are left is not lost.
+    """
     first = jnp.sum(stats, -1) == 0
     none = jax.nn.logsumexp(jnp.where(first, log_weights, -jnp.inf))
     each = jax.nn.logsumexp(jnp.where(stats > 0, log_weights[:, None], -jnp.inf), 0)
     levels = jnp.concatenate([none[None], each])
-    # a value that has been excluded for good has the dtype's smallest probability
-    levels = jnp.maximum(levels, jnp.max(levels) + math.log(float(jnp.finfo(levels.dtype).tiny)))
-    return levels[1:] - levels[0]
+    limits = jnp.finfo(levels.dtype)
+    least = jnp.max(levels) + math.log(float(limits.tiny))
+    rounding = 64.0 * float(limits.eps) * jnp.abs(least)  # one that is there already, in a row that says nothing of it
+    held = jnp.any(levels < least - rounding)
+    levels = jnp.maximum(levels, least)
+    return levels[1:] - levels[0], held
 
 
 def _linear_part(

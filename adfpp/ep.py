@@ -382,9 +382,7 @@ class EP:
                 stacklevel=4,
             )
         counts = np.bincount(info.status, minlength=len(Status))
-        bad = [
-            (s, int(counts[s])) for s in Status if s not in (Status.OK, Status.TEMPERED, Status.PARTIAL) and counts[s]
-        ]
+        bad = [(s, int(counts[s])) for s in Status if s.warned and counts[s]]
         if bad:
             told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
             warnings.warn(f"{sum(c for _, c in bad)} of {len(info.status)} rows: {told}.", RowsMarked, stacklevel=4)

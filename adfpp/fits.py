@@ -365,12 +365,12 @@ def fit_online(
     post = learner.get_posterior(result)
     info = result.info
     counts = np.bincount(np.asarray(info.status), minlength=len(Status))
-    notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s != Status.OK and counts[s])
+    notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s.warned and counts[s])
     method = f"{type(learner).__name__}, {_family_words(post.family)}"
     if isinstance(info, EPInfo):
         method += f"{_unusual(learner)}, {info.sweeps} sweep{'s' * (info.sweeps != 1)}"
         notes = (not_settled(info),) * (not info.converged) + notes
-    return _gaussian_fit(
+    return gaussian_fit(
         name,
         method,
         post,
@@ -416,10 +416,11 @@ def left_out_densities(learner: Any, info: EPInfo) -> np.ndarray | None:
     if learner.power != 1.0 or learner.schedule in ("stochastic", "window"):
         return None
     status = np.asarray(info.status)
-    return np.where((status == Status.OK) | (status == Status.INACCURATE), np.asarray(info.log_z, float), np.nan)
+    return np.where(status < Status.PARTIAL, np.asarray(info.log_z, float), np.nan)
 
 
-def _gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:
+def gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:
+    """Draws from a posterior that is known, and their densities."""
     theta = post.draw(rng_key, num_samples)
     log_q = np.asarray(post.distribution.log_prob(theta))
     return Fit(name, method, post.program, np.asarray(theta)[None], post, log_q[None], **rest)
@@ -455,7 +456,7 @@ def fit_svi(
     )
     if belief is not None:
         post = Posterior(program, family_named("full"), belief)
-        return _gaussian_fit(name, words, post, draw_key, num_samples, notes=notes, source=result, **seconds)
+        return gaussian_fit(name, words, post, draw_key, num_samples, notes=notes, source=result, **seconds)
     theta, log_q = _from_guide(guide, params, program, draw_key, args, kwargs, num_samples)
     if len(theta) > 1 and (theta == theta[0]).all():
         log_q, notes = np.full(len(theta), np.inf), (*notes, "a point, without uncertainty")

@@ -25,17 +25,23 @@ class Status(IntEnum):
     OK = 0
     INACCURATE = 1
     TEMPERED = 2
-    PARTIAL = 3
-    HELD = 4
-    NOT_FINITE = 5
-    OUT_OF_SUPPORT = 6
-    IMPROPER = 7
-    UNRELIABLE = 8
+    SATURATED = 3
+    PARTIAL = 4
+    HELD = 5
+    NOT_FINITE = 6
+    OUT_OF_SUPPORT = 7
+    IMPROPER = 8
+    UNRELIABLE = 9
 
     @property
     def refused(self) -> bool:
         """Whether the row was left out."""
         return self >= Status.NOT_FINITE
+
+    @property
+    def warned(self) -> bool:
+        """Whether a run says at its end that it had such rows; the others are only counted."""
+        return self not in (Status.OK, Status.TEMPERED, Status.SATURATED, Status.PARTIAL)
 
     @property
     def advice(self) -> str:
@@ -49,6 +55,9 @@ _ADVICE = {
         "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'"
     ),
     Status.TEMPERED: "absorbed; the Monte Carlo proposal found where its mass lies by tempering, in steps",
+    Status.SATURATED: (
+        "absorbed; a discrete site's probability became as certain as the dtype can say, and was held there"
+    ),
     Status.PARTIAL: "absorbed, but a smaller power of it was exchanged at a time: without it the belief is improper",
     Status.HELD: "absorbed as it was when last visited: without it the belief is improper, or would become so with it",
     Status.NOT_FINITE: "refused: NaN or infinite values in the row; drop, impute or mask them",
@@ -139,6 +148,7 @@ def judge(
     supported: jax.Array,
     finite: jax.Array,
     worst: float | None = None,
+    saturated: jax.Array | None = None,
 ) -> jax.Array:
     """The guard: the ``Status`` of one factor's tilted moments.
 
@@ -149,6 +159,7 @@ def judge(
         supported: Whether its value lies in the support.
         finite: Whether all its numbers are.
         worst: The error above which it is marked; that of the group's rule when None.
+        saturated: Whether a probability was held at the most certain that the dtype can say; None where there is none.
     """
     exact = isinstance(group.rule, ClosedForm) and worst is None
     proper = (tilted.log_z < jnp.inf) & jnp.all(jnp.isfinite(tilted[1])) & jnp.all(jnp.isfinite(tilted[2]))
@@ -167,12 +178,19 @@ def judge(
     if isinstance(drawn, Drawn):
         status = jnp.where((status == Status.OK) & (drawn.rounds > 0), Status.TEMPERED, status)
         status = jnp.where(drawn.reliable, status, Status.UNRELIABLE)
+    if saturated is not None:
+        status = jnp.where(saturated & _only_counted(status), Status.SATURATED, status)
     possible = supported
     if not isinstance(drawn, Drawn):  # points that all miss the row's mass do not show that it has none
         possible &= ~(tilted.log_z == -jnp.inf)
     status = jnp.where(possible, status, Status.OUT_OF_SUPPORT)
     status = jnp.where(finite, status, Status.NOT_FINITE)
     return jnp.where(counted, status, Status.OK).astype(jnp.int32)
+
+
+def _only_counted(status: jax.Array) -> jax.Array:
+    """Whether a status says less than that a row is inaccurate."""
+    return (status == Status.OK) | (status == Status.TEMPERED) | (status == Status.SATURATED)
 
 
 class Visit(NamedTuple):
@@ -310,12 +328,14 @@ class _Response(NamedTuple):
         belief: The projection; with a message, the belief as it was.
         q: ``(k, N)`` the field's whitened directions, of a Gaussian family.
         proper: ``()`` whether the projection is.
+        saturated: ``()`` whether one of its probabilities was held; None of a Gaussian family.
     """
 
     tilted: Tilted | Message
     belief: Any
     q: jax.Array | None
     proper: jax.Array
+    saturated: jax.Array | None = None
 
 
 def _respond(
@@ -338,7 +358,7 @@ def _respond(
         rows, field = jnp.where(sound, rows, 0.0), jnp.where(sound, field, 0.0)
         key = None if key is None else jax.random.fold_in(key, e)
         answer = respond(family, group, (rule, density), e, outside, rows, field, power, key)
-        return _Response(answer.tilted, answer.belief, None, answer.proper), sound
+        return _Response(answer.tilted, answer.belief, None, answer.proper, answer.saturated), sound
     mean, _ = family.look(window, slot, group.field_size)
     _, f = family.look(window._replace(belief=outside), slot, group.field_size)
     mean = mean + f @ ((outside.mean - window.belief.mean) / outside.scale)
@@ -374,7 +394,7 @@ def _fold_in_theta(
     worst = reported(roster(family, group), group, dtype) if product else None
     if site is None or exchange is None:
         response, sound = _respond(family, window, before, group, tilt, e, slot, None)
-        status = judge(group, response.tilted, counted, supported, finite & sound, worst)
+        status = judge(group, response.tilted, counted, supported, finite & sound, worst, response.saturated)
         improper = counted & ~response.proper & (status < Status.NOT_FINITE)
         status = jnp.where(improper, Status.IMPROPER, status).astype(jnp.int32)
         accepted = counted & (status < Status.NOT_FINITE)
@@ -396,7 +416,7 @@ def _fold_in_theta(
     power = None if whole or limit else fraction
     response, sound = _respond(family, window, outside, group, tilt, e, slot, power)
     tilted = response.tilted
-    status = judge(group, tilted, counted, supported, finite & sound, worst)
+    status = judge(group, tilted, counted, supported, finite & sound, worst, response.saturated)
     if isinstance(tilted, Message):
         assert response.q is not None
         proposed = family.message(outside, response.q, tilted)
@@ -425,14 +445,20 @@ def _fold_in_theta(
 def _joined(infos: Any) -> Any:
     """The info of several factors as one row's; leaves have a leading axis of factors."""
     if isinstance(infos, RowInfo):
-        return RowInfo(jnp.sum(infos.log_z), jnp.max(infos.status), jnp.max(infos.error))
+        return RowInfo(jnp.sum(infos.log_z), _worst(infos.status), jnp.max(infos.error))
     return VisitInfo(
         jnp.sum(infos.log_z),
-        jnp.max(infos.status),
+        _worst(infos.status),
         jnp.max(infos.error),
         jnp.sum(infos.evidence),
         jnp.sum(infos.clamped).astype(jnp.int32),
     )
+
+
+def _worst(status: Any) -> jax.Array:
+    """A row's status: the highest of its factors', save that an inaccurate one goes before what is only counted."""
+    highest = jnp.max(status)
+    return jnp.where(_only_counted(highest) & jnp.any(status == Status.INACCURATE), Status.INACCURATE, highest)
 
 
 def _draws(family: Family, group: FactorGroup) -> bool:

@@ -88,11 +88,13 @@ class Answer(NamedTuple):
         belief: The projected belief.
         tilted: log Z, shift and root of the inner field, and the error.
         proper: ``()`` whether its parts are.
+        saturated: ``()`` whether a probability was held at the most certain that the dtype can say.
     """
 
     belief: ProductBelief
     tilted: Tilted
     proper: jax.Array
+    saturated: jax.Array
 
 
 def roster(product: Product, group: FactorGroup) -> Roster:
@@ -233,13 +235,13 @@ def respond(
     within = _inner_rule(group, found, prepared[0], at, e, inside.lower, power)
     if not found.few:
         tilted = within(mean)
-        held = list(belief.parts)
+        held, saturated = list(belief.parts), jnp.zeros((), bool)
     else:
         comps = _components(product, found, belief, matrix)
         quick = isinstance(group.rule, ClosedForm)
-        tilted, after = _integrate(comps, found, mean, within, at, inside.lower, quick, key)
+        tilted, after, saturated = _integrate(comps, found, mean, within, at, inside.lower, quick, key)
         held = _placed(product, found, belief, comps, after)
-    held, error = _crowd_moved(product, found, belief, matrix, mean, inside, tilted, within, held)
+    held, error, certain = _crowd_moved(product, found, belief, matrix, mean, inside, tilted, within, held)
     tilted = tilted._replace(error=tilted.error + error)
     held = _blocks_moved(product, found, belief, inside, tilted, held)
     moved = [i for i, (now, old) in enumerate(zip(held, belief.parts, strict=True)) if now is not old]
@@ -247,7 +249,7 @@ def respond(
     for i in moved:
         if not product.parts[i].gaussian:
             proper &= jnp.all(product.parts[i].family.proper(held[i]))
-    return Answer(product.belief(held), tilted, proper)
+    return Answer(product.belief(held), tilted, proper, saturated | certain)
 
 
 def _gaussian_part(product: Product, found: Roster, belief: ProductBelief, matrix: jax.Array) -> _Gaussian:
@@ -310,11 +312,11 @@ def _crowd_moved(
     tilted: Tilted,
     within: Callable[[jax.Array], Tilted],
     held: list[Any],
-) -> tuple[list[Any], jax.Array]:
-    """The crowd's parts moved, and the error that its expansion adds."""
-    error = jnp.zeros((), mean.dtype)
+) -> tuple[list[Any], jax.Array, jax.Array]:
+    """The crowd's parts moved, the error that its expansion adds, and whether a certainty was held."""
+    error, saturated = jnp.zeros((), mean.dtype), jnp.zeros((), bool)
     if not found.crowd:
-        return held, error
+        return held, error, saturated
     rows = matrix if len(found.inner) == matrix.shape[0] else matrix[found.inner]
     excess = tilted.root @ tilted.root.T - jnp.eye(len(found.inner), dtype=mean.dtype)
     pivots = jnp.diagonal(inside.lower)
@@ -326,7 +328,8 @@ def _crowd_moved(
         if found.how == "one out":
             a = matrix[0, part.where]
             change = _one_out(part.family, a, centre, sd, mean, inside.lower[0, 0], within, found.closed)
-            held[i] = _certain(natural, change)
+            held[i], certain = _certain(natural, change)
+            saturated |= certain
             continue
         # a move of component j by one moves the whitened field by effects[:, j]
         effects = back @ (rows if len(product.parts) == 1 else rows[:, part.where])
@@ -358,13 +361,14 @@ def _crowd_moved(
                     )
                 else:
                     error = jnp.maximum(error, jnp.where(missed < _EXPANDED, 0.0, missed))
-            held[i] = _certain(natural, change)
+            held[i], certain = _certain(natural, change)
+            saturated |= certain
         else:
             held[i], errors = jax.vmap(lambda eta, g, b, m, f=part.family: _alone(f, eta, g, b, m))(
                 natural, slope, bend, centre
             )
             error = jnp.maximum(error, jnp.max(errors))
-    return held, error
+    return held, error, saturated
 
 
 def _one_out(
@@ -390,20 +394,26 @@ def _one_out(
     # the tiers of a quadrature are branches, of which a vectorised loop would run all
     log_z = jax.vmap(lambda *own: values_of(own))(a, centre, sd) if closed else jax.lax.map(values_of, (a, centre, sd))
     top = jnp.max(log_z, -1, keepdims=True)
-    # impossible whichever value: says nothing about it
+    # impossible whichever value: says nothing about it. The floor, far below what ``_certain`` holds log odds at (and
+    # tells), only keeps infinities out of their differences
     log_z = jnp.where(jnp.isfinite(top), jnp.maximum(log_z, top - 1e4), 0.0)
     return log_z[:, 1:] - log_z[:, :1]
 
 
-def _certain(natural: jax.Array, change: jax.Array) -> jax.Array:
-    """Log odds after a change, as far as a probability near 1 can follow: a crowd's certainty beyond is not earned."""
+def _certain(natural: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Log odds after a change, as far as a probability near 1 can follow, and whether any was held there.
+
+    A crowd's certainty beyond that is not earned.
+    """
     limit = -math.log(float(jnp.finfo(natural.dtype).eps))
     both = jnp.concatenate([jnp.zeros_like(natural[:, :1]), natural + change], -1)
     if natural.shape[-1] == 1:
         most = jnp.maximum(limit, jnp.abs(natural))
-        return jnp.clip(both[:, 1:], -most, most)
-    both = jnp.maximum(both, jnp.max(both, -1, keepdims=True) - limit)
-    return jnp.where(change == 0.0, natural, both[:, 1:] - both[:, :1])
+        after = jnp.clip(both[:, 1:], -most, most)
+    else:
+        both = jnp.maximum(both, jnp.max(both, -1, keepdims=True) - limit)
+        after = jnp.where(change == 0.0, natural, both[:, 1:] - both[:, :1])
+    return after, jnp.any(after != natural + change)
 
 
 def _alone(
@@ -490,8 +500,8 @@ def _integrate(
     lower: jax.Array,
     quick: bool,
     key: Any,
-) -> tuple[Tilted, list[jax.Array]]:
-    """The few integrated over: the tilted moments of the Gaussian part, and the components' natural parameters."""
+) -> tuple[Tilted, list[jax.Array], jax.Array]:
+    """The few integrated over: the Gaussian part's tilted moments, the components' parameters, whether one was held."""
     families: list[Any] = [c.family for c in comps]
     etas = [c.eta for c in comps]
     inner, count = len(found.inner), len(comps)
@@ -516,13 +526,13 @@ def _integrate(
         return Tilted(at(centre.at[found.inner].add(lower @ u)), u, nothing, jnp.zeros((), u.dtype))
 
     grids = tensor(families, found.level) if found.how != "drawn" else drawn(families, key)
-    log_z, after, error, weights, inside, effective = integrate(families, etas, evaluate, grids)
+    log_z, after, error, weights, inside, effective, saturated = integrate(families, etas, evaluate, grids)
     said: Any = ()
     if found.how == "drawn":
         said = Drawn(effective, jnp.zeros((), jnp.int32), effective >= EFFECTIVE)
     if not inner:
         nothing = jnp.zeros(0, mean.dtype)
-        return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error, said), after
+        return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error, said), after, saturated
     # where a node lies so far out that its own integral fails, what it weighs is an error
     sound = jnp.all(jnp.isfinite(inside.shift), -1) & jnp.all(jnp.isfinite(inside.root), (-2, -1))
     sound &= jnp.isfinite(inside.error)
@@ -532,4 +542,4 @@ def _integrate(
     covariance = jnp.einsum("m,mij,mkj->ik", weights, roots, roots)
     covariance += jnp.einsum("m,mi,mj->ij", weights, apart, apart)
     error = error + weights @ jnp.where(sound, inside.error, 1.0)
-    return Tilted(log_z, shift, jnp.linalg.cholesky(covariance), error, said), after[:count]
+    return Tilted(log_z, shift, jnp.linalg.cholesky(covariance), error, said), after[:count], saturated

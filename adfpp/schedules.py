@@ -16,6 +16,7 @@ from adfpp.kernel import Draws, Exchange, Status, VisitInfo, no_info
 from adfpp.marginals import roster
 from adfpp.model import Program
 from adfpp.start import Base
+from adfpp.stream import padded
 from adfpp.sweeps import Compiled, Gathered, Sites, log_evidence, moved_by
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -135,23 +136,23 @@ class Task:
         total = self.total if order is None else len(order)
         if order is None and total <= size:
             if self._kept is None:
-                self._kept = [jnp.asarray(_padded(a, _length(total))) for a in self.rows]
+                self._kept = [jnp.asarray(padded(a, _length(total))) for a in self.rows]
             yield slice(0, total), self._kept, total
             return
         for start in range(0, total, size):
             where: Any = slice(start, min(start + size, total)) if order is None else order[start : start + size]
             count = min(size, total - start)
-            yield where, [_padded(a[where], _length(count)) for a in self.rows], count
+            yield where, [padded(a[where], _length(count)) for a in self.rows], count
 
     def taken(self, sites: Sequence[np.ndarray], where: Any, count: int) -> Sites:
         """The sites of a chunk."""
-        return tuple(_padded(a[where], _length(count)) for a in sites)
+        return tuple(padded(a[where], _length(count)) for a in sites)
 
     def draws(self, where: Any, count: int) -> Draws | None:
         """A row's random points are the same in every sweep, or the sites would never settle."""
         if self.draw_key is None:
             return None
-        return Draws(self.draw_key, _padded(np.arange(self.total)[where], _length(count)))
+        return Draws(self.draw_key, padded(np.arange(self.total)[where], _length(count)))
 
     def exchange(self, damping: float) -> Exchange:
         """How sites are exchanged."""
@@ -283,15 +284,6 @@ class Task:
 
 def _length(count: int) -> int:
     return 1 << (count - 1).bit_length()
-
-
-def _padded(a: Any, length: int) -> Any:
-    if a.shape[0] == length:
-        return a
-    a = np.asarray(a)
-    out = np.zeros((length, *a.shape[1:]), a.dtype)
-    out[: len(a)] = a
-    return out
 
 
 def _put(arrays: Sequence[np.ndarray], new: Sequence[Any], where: Any, count: int) -> None:

@@ -109,7 +109,7 @@ class Log:
 
     def warn(self) -> None:
         """One warning a run, with counts and advice."""
-        bad = [(s, int(self.counts[s])) for s in Status if s not in (Status.OK, Status.TEMPERED) and self.counts[s]]
+        bad = [(s, int(self.counts[s])) for s in Status if s.warned and self.counts[s]]
         if bad:
             told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
             warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsMarked, stacklevel=3)
@@ -130,8 +130,14 @@ def interruptible(reached: int, total: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def progress(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
-    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing."""
+def progress(total: int, show: bool, score: str = "log score {:.3f}") -> Iterator[Callable[[int, Log], None]]:
+    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing.
+
+    Args:
+        total: Rows.
+        show: Whether there is a bar.
+        score: What to say of the mean of what the log sums, over the rows that were not refused.
+    """
     if not show:
         yield lambda rows, log: None
         return
@@ -141,7 +147,7 @@ def progress(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
 
         def move(rows: int, log: Log) -> None:
             refused = int(log.counts[Status.NOT_FINITE :].sum())
-            note = f"log score {log.log_z / max(1, log.seen - refused):.3f}"
+            note = score.format(log.log_z / max(1, log.seen - refused))
             bar.set_postfix_str(note + (f", {refused} refused" if refused else ""), refresh=False)
             bar.update(rows)
 
@@ -175,6 +181,16 @@ def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, 
         end = min(begin + every, total)
         for start in range(begin, end, chunk):
             yield start, min(start + chunk, end)
+
+
+def padded(a: Any, length: int) -> Any:
+    """Rows with zeros behind them, ``length`` in all; as they are where there are as many."""
+    if a.shape[0] == length:
+        return a
+    a = np.asarray(a)
+    out = np.zeros((length, *a.shape[1:]), a.dtype)
+    out[: len(a)] = a
+    return out
 
 
 _CHUNK_BYTES = 1 << 26

@@ -63,25 +63,49 @@ def line_case(name: str, family: str, prior: Any, likelihood: Any, density: Any,
     return name, family, why, float(np.abs(expected - truth).max()), abs(result.log_evidence - np.log(z))
 
 
+def coin(p: Any) -> Any:
+    """Conjugate to Beta."""
+    return dist.Bernoulli(probs=p)
+
+
+def coin_of_root(p: Any) -> Any:
+    """Not conjugate."""
+    return dist.Bernoulli(probs=jnp.sqrt(p))
+
+
+def student_of_scale(s: Any) -> Any:
+    """A Student-t of unknown scale."""
+    return dist.StudentT(4.0, 0.0, s)
+
+
+def normal_of_variance(v: Any) -> Any:
+    """Conjugate to InverseGamma."""
+    return dist.Normal(0.0, jnp.sqrt(v))
+
+
+def student_of_variance(v: Any) -> Any:
+    """A Student-t of unknown variance."""
+    return dist.StudentT(4.0, 0.0, jnp.sqrt(v))
+
+
 def lines() -> list[Row]:
     """One-dimensional cases."""
-    beta, gamma, inverse = stats.beta(2.0, 3.0), stats.gamma(2.0, scale=1 / 0.5), stats.invgamma(3.0, scale=2.0)
-    bernoulli = lambda p: dist.Bernoulli(probs=p)  # noqa: E731
-    geometric = lambda p: dist.Bernoulli(probs=jnp.sqrt(p))  # noqa: E731
-    student = lambda s: dist.StudentT(4.0, 0.0, s)  # noqa: E731
-    spread = lambda v: dist.Normal(0.0, jnp.sqrt(v))  # noqa: E731
-    heavy = lambda v: dist.StudentT(4.0, 0.0, jnp.sqrt(v))  # noqa: E731
+    beta: Any = stats.beta(2.0, 3.0)
+    gamma: Any = stats.gamma(2.0, scale=1 / 0.5)
+    inverse: Any = stats.invgamma(3.0, scale=2.0)
     return [
         line_case(
             "coin",
             "beta",
             dist.Beta(2.0, 3.0),
-            bernoulli,
+            coin,
             lambda s, y: beta.pdf(s) * s**y * (1 - s) ** (1 - y),
             1,
             True,
         ),
-        line_case("coin, √p", "beta", dist.Beta(2.0, 3.0), geometric, lambda s, y: beta.pdf(s) * np.sqrt(s), 1, True),
+        line_case(
+            "coin, √p", "beta", dist.Beta(2.0, 3.0), coin_of_root, lambda s, y: beta.pdf(s) * np.sqrt(s), 1, True
+        ),
         line_case(
             "counts",
             "gamma",
@@ -95,7 +119,7 @@ def lines() -> list[Row]:
             "Student-t scale",
             "gamma",
             dist.Gamma(2.0, 0.5),
-            student,
+            student_of_scale,
             lambda s, y: gamma.pdf(s) * stats.t.pdf(y / s, 4.0) / s,
             1.5,
             False,
@@ -104,7 +128,7 @@ def lines() -> list[Row]:
             "variance",
             "inverse_gamma",
             dist.InverseGamma(3.0, 2.0),
-            spread,
+            normal_of_variance,
             lambda s, y: inverse.pdf(s) * stats.norm.pdf(y, 0.0, np.sqrt(s)),
             1.5,
             False,
@@ -113,7 +137,7 @@ def lines() -> list[Row]:
             "Student-t variance",
             "inverse_gamma",
             dist.InverseGamma(3.0, 2.0),
-            heavy,
+            student_of_variance,
             lambda s, y: inverse.pdf(s) * stats.t.pdf(y / np.sqrt(s), 4.0) / np.sqrt(s),
             1.5,
             False,
@@ -130,7 +154,7 @@ def binary() -> list[Row]:
         logs = special.log_ndtr((2 * data["y"] - 1) * (every @ data["x"].T) / 0.5).sum(1)
         exact = special.softmax(logs) @ (every > 0)
         evidence = special.logsumexp(logs) - n * np.log(2.0)
-        limits = ({"_STATES": 1 << 14}, {"_STATES": 1}, {"_STATES": 1, "_ONE_OUT": 1, "_EXPANDED": np.inf})
+        limits: Any = ({"_STATES": 1 << 14}, {"_STATES": 1}, {"_STATES": 1, "_ONE_OUT": 1, "_EXPANDED": np.inf})
         for limit in limits:
             with mock.patch.multiple("adfpp.marginals", **limit):
                 result, why = folded(ising_perceptron.model, "full", **data)
@@ -141,7 +165,7 @@ def binary() -> list[Row]:
 
 def grid_sum(axes: list[np.ndarray], log_density: Any) -> tuple[list[np.ndarray], np.ndarray, float]:
     """A dense tensor: its points, normalised weights and the log of its integral."""
-    points = np.meshgrid(*axes, indexing="ij")
+    points = list(np.meshgrid(*axes, indexing="ij"))
     logs = log_density(*points)
     volume = np.prod([a[1] - a[0] for a in axes])
     evidence = special.logsumexp(logs) + np.log(volume)

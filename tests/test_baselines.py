@@ -281,8 +281,11 @@ def test_variational_optimum_is_the_mean_over_the_teachers_field() -> None:
         def weigh(size: float, sign: float = sign) -> float:
             return float(joint.pdf([sign * size, h]))
 
+        def first_moment(size: float, weigh: Callable[[float], float] = weigh) -> float:
+            return size * weigh(size)
+
         mass = quad(weigh, 0, 12, epsabs=1e-14)[0]
-        modulation = length * (quad(lambda s: s * weigh(s), 0, 12, epsabs=1e-14)[0] / mass / rho - sign * h)  # noqa: B023
+        modulation = length * (quad(first_moment, 0, 12, epsabs=1e-14)[0] / mass / rho - sign * h)
         kept, _ = learned(b.VariationalOptimum(), x, [label], teacher=3 * teacher, weights=w)
         np.testing.assert_allclose(kept.weights, w + modulation / N * sign * x[0], rtol=1e-8)
         kept, _ = learned(b.VariationalOptimum(), x, [label], teacher=teacher, weights=-w)

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from adfpp.families.exponential import Beta, Dirichlet, Exponential, Finite, Gamma, InverseGamma, Nodes, log_gap
+from adfpp.families.exponential import Beta, Dirichlet, Exponential, Finite, Gamma, InverseGamma
+from adfpp.families.gammas import log_gap
+from adfpp.families.nodes import Nodes
 
 FINITE: list[Exponential] = [Finite((-1.0, 1.0)), Finite((0.0, 1.0, 2.0))]
 CONTINUOUS: list[Exponential] = [Gamma(), InverseGamma(), Beta(), Dirichlet(3)]

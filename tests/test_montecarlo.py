@@ -259,7 +259,8 @@ def test_statuses_of_rows() -> None:
 def test_codes_from_not_finite_on_are_refusals() -> None:
     refused = [s.name for s in Status if s.refused]
     assert refused == ["NOT_FINITE", "OUT_OF_SUPPORT", "IMPROPER", "UNRELIABLE"]
-    assert [s.name for s in Status if s < Status.PARTIAL] == ["OK", "INACCURATE", "TEMPERED"]
+    assert [s.name for s in Status if s < Status.PARTIAL] == ["OK", "INACCURATE", "TEMPERED", "SATURATED"]
+    assert [s.name for s in Status if not s.warned] == ["OK", "TEMPERED", "SATURATED", "PARTIAL"]
     assert all(s.advice.startswith("refused") == s.refused for s in Status)
 
 
@@ -300,11 +301,12 @@ def test_rules_that_do_not_draw_pay_nothing() -> None:
 
         def fold(draws: Draws | None, adf: ADF = adf, program: Any = program, state: Any = state) -> str:
             moving = Moving(state.clock, state.rows > 0, ())
-            family, rows, count = adf.family, [jnp.asarray(x), jnp.asarray(y)], jnp.asarray(4)
+            family: Any = adf.family
+            rows, count = [jnp.asarray(x), jnp.asarray(y)], jnp.asarray(4)
 
             def run(belief: Any) -> Any:
                 groups = program.factors
-                return fold_rows(family, Static(), groups, belief, moving, rows, [], None, count, draws=draws)  # type: ignore
+                return fold_rows(family, Static(), groups, belief, moving, rows, [], None, count, draws=draws)
 
             return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(run)(state.belief)))
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +13,7 @@ from jax import lax
 from jax.core import Tracer
 
 from adfpp.kernel import RowInfo, Status
-from adfpp.stream import Interrupted, Log, interruptible, stretches, suitable_chunk
+from adfpp.stream import Interrupted, Log, interruptible, padded, progress, stretches, suitable_chunk
 
 
 class State(NamedTuple):
@@ -55,6 +55,20 @@ class Result(NamedTuple):
     info: Info
 
 
+class Estimate(NamedTuple):
+    """What a learner says of the weights.
+
+    Attributes:
+        weights: Their values, or the mean of the belief.
+        sd: ``()`` of each in a spherical belief; None for a point.
+        direction: Whether their length says nothing.
+    """
+
+    weights: Any
+    sd: Any = None
+    direction: bool = False
+
+
 class Learner(ABC):
     """One online algorithm: a frozen dataclass of its settings, with the arrays that it learns kept in a ``State``.
 
@@ -91,6 +105,14 @@ class Learner(ABC):
 
         Returns:
             What is kept now, and the loss before, ``()``.
+        """
+
+    @abstractmethod
+    def estimate(self, kept: Any) -> Estimate:
+        """What is said of the weights.
+
+        Args:
+            kept: What is kept.
         """
 
     def expected(self, kept: Any) -> tuple[int, ...] | None:
@@ -167,17 +189,17 @@ class Learner(ABC):
         x, y = np.asarray(x), np.asarray(y)
         chunk = chunk_size or suitable_chunk([x, y], total)
         log, parts = Log("totals", total, None), []
-        with _bar(total, progress_bar) as show, contextlib.suppress(Interrupted):
+        with progress(total, progress_bar, "mean loss {:.3g}") as bar, contextlib.suppress(Interrupted):
             for start, stop in stretches(total, chunk, None):
                 with interruptible(start, total):
                     count = stop - start
-                    rows = _padded(x[start:stop].astype(dtype), chunk)
-                    new, now = _fold(self, reached, rows, _padded(y[start:stop], chunk), count)
+                    rows = padded(x[start:stop].astype(dtype), chunk)
+                    new, now = _fold(self, reached, rows, padded(y[start:stop], chunk), count)
                     now = Info(*(np.asarray(a)[:count] for a in now))
                 reached = new
                 parts.append(now)
                 log.add(RowInfo(now.loss, now.status, np.zeros(count)), start)
-                show(count, log)
+                bar(count, log)
         log.warn()
         return Result(
             reached, Info(*(np.concatenate(p) for p in zip(*parts, strict=True))) if parts else _nothing(dtype)
@@ -261,30 +283,5 @@ def _floating(x: Any) -> Any:
     return jax.dtypes.canonicalize_dtype(own)
 
 
-def _padded(a: np.ndarray, length: int) -> np.ndarray:
-    out = np.zeros((length, *a.shape[1:]), a.dtype)
-    out[: len(a)] = a
-    return out
-
-
 def _nothing(dtype: Any) -> Info:
     return Info(np.zeros(0, dtype), np.zeros(0, dtype), np.zeros(0, np.int32))
-
-
-@contextlib.contextmanager
-def _bar(total: int, show: bool) -> Iterator[Callable[[int, Log], None]]:
-    """A function ``show(rows, log)`` that moves a progress bar, or does nothing."""
-    if not show:
-        yield lambda rows, log: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit="row", unit_scale=True) as bar:
-
-        def move(rows: int, log: Log) -> None:
-            refused = int(log.counts[Status.NOT_FINITE :].sum())
-            note = f"mean loss {log.log_z / max(1, log.seen - refused):.3g}"  # the log sums whatever score it is given
-            bar.set_postfix_str(note + (f", {refused} refused" if refused else ""), refresh=False)
-            bar.update(rows)
-
-        yield move

@@ -348,7 +348,7 @@ def _with_whole_numbers(
         runs(sites)
     except ModelError:
         raise
-    except Exception:
+    except (TypeError, ValueError, IndexError):  # what indexing by a float, and shapes made of one, give
         whole = tuple(replace(s, whole=True) if isinstance(s.own, Finite) else s for s in sites)
         runs(whole)
         return whole

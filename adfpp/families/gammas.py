@@ -1,0 +1,130 @@
+"""What is left of log Γ and its derivatives without Stirling's leading terms, and divergences made of it.
+
+Digamma and log-gamma functions of large arguments enter as
+
+    g(a) = log a - ψ(a) = 1/2a + …          R(a) = log Γ(a) - (a - ½) log a + a - ½ log 2π = 1/12a - …
+
+and densities and divergences as sums of ``x - log(1 + x)``, so that nothing of the size of a log a is ever subtracted
+from its like. Everything is elementwise.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln, xlogy
+
+_SHIFT = 10  # from here on the asymptotic series below are good to the last digit of float64
+# Bernoulli numbers B_2, B_4, …
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+_G_SERIES = tuple(b / (2 * n) for n, b in enumerate(_BERNOULLI, 1))
+_R_SERIES = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1))
+
+
+def _series(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
+    """Σ c_n x^n, from n = 0."""
+    total = jnp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total
+
+
+def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """g(a) = log a - ψ(a) and its slope a g'(a) = 1 - a ψ'(a), both to a relative precision of the dtype."""
+    small = a < _SHIFT
+    low = jnp.where(small, a, 1.0)
+    z = jnp.where(small, low + _SHIFT, a)
+    inverse = 1.0 / z
+    square = inverse * inverse
+    g = 0.5 * inverse + square * _series(_G_SERIES, square)
+    slope = -0.5 * inverse - square * _series(_BERNOULLI, square)
+    steps = [1.0 / (low + i) for i in range(_SHIFT)]
+    g_low = g - jnp.log1p(_SHIFT / low) + sum(steps[1:]) + steps[0]
+    # ψ'(a) = ψ'(z) + Σ 1/(a + i)²
+    slope_low = 1.0 - low * inverse * (1.0 - slope) - sum((low * step) * step for step in steps)
+    return jnp.where(small, g_low, g), jnp.where(small, slope_low, slope)
+
+
+def gap_fall(a: jax.Array, d: jax.Array) -> jax.Array:
+    """g(a) - g(a + d), to a relative precision of the dtype where d is small, too; d > -a."""
+    small = a < _SHIFT
+    low, high = jnp.where(small, a, 1.0), a + d
+    z = jnp.where(small, low + _SHIFT, a)
+    x, y = 1.0 / z, 1.0 / (z + d)
+    series = divided = jnp.zeros_like(z)  # Horner's scheme for the value at y², and for the divided difference to x²
+    for c in (*_G_SERIES[::-1], 0.0):
+        divided = divided * x * x + series
+        series = series * y * y + c
+    fall = d * x * y * (0.5 + (x + y) * divided)
+    steps = [1.0 / ((low + i) * (low + d + i)) for i in range(_SHIFT)]
+    shifted = jnp.log1p(-_SHIFT * d / (high * (low + _SHIFT)))
+    return jnp.where(small, fall + shifted + d * (sum(steps[1:]) + steps[0]), fall)
+
+
+def _stirling_rest(a: jax.Array) -> jax.Array:
+    """R(a) = log Γ(a) - (a - ½) log a + a - ½ log 2π."""
+    small = a < _SHIFT
+    low, high = jnp.where(small, a, 1.0), jnp.where(small, float(_SHIFT), a)
+    inverse = 1.0 / high
+    direct = gammaln(low) - (low - 0.5) * jnp.log(low) + low - 0.5 * np.log(2 * np.pi)
+    return jnp.where(small, direct, inverse * _series(_R_SERIES, inverse * inverse))
+
+
+def peak_height(a: jax.Array) -> jax.Array:
+    """Logarithm of aᵃ e⁻ᵃ / Γ(a): the log-density of log s at its mode, s Gamma of shape a."""
+    return 0.5 * jnp.log(a / (2 * np.pi)) - _stirling_rest(a)
+
+
+def log_excess(x: jax.Array) -> jax.Array:
+    """``x - log(1 + x)``, to a relative precision of the dtype."""
+    near = jnp.abs(x) < 0.3
+    small = jnp.where(near, x, 0.0)
+    half = small / (2.0 + small)  # log(1 + x) = 2 artanh
+    square = half * half
+    tail = _series([1 / n for n in range(3, 23, 2)], square)
+    return jnp.where(near, half * (small - 2.0 * square * tail), x - jnp.log1p(jnp.where(near, 0.0, x)))
+
+
+def ratio_excess(x: jax.Array, y: jax.Array) -> jax.Array:
+    """x/y - 1 - log(x/y), however small or large the ratio."""
+    off = (x - y) / y
+    near = jnp.abs(off) < 0.3
+    return jnp.where(near, log_excess(jnp.where(near, off, 0.0)), off - (jnp.log(x) - jnp.log(y)))
+
+
+def log_power(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """``a (1 + log(x/y) - x/y) - log x``; at x = 0 its limit."""
+    near = jnp.abs(x - y) < 0.3 * y
+    inner = -a * ratio_excess(jnp.where(near, x, y), y) - jnp.log(jnp.where(near, x, 1.0))
+    outer = a * ((y - x) / y - jnp.log(y)) + xlogy(a - 1.0, jnp.where(near, 1.0, x))
+    return jnp.where(near, inner, outer)
+
+
+def exp_excess(x: jax.Array) -> jax.Array:
+    """eˣ - 1 - x, to a relative precision of the dtype."""
+    near = jnp.abs(x) < 0.5
+    small = jnp.where(near, x, 0.0)
+    factorials = np.cumprod(np.arange(1.0, 16.0))
+    series = small * small * _series(list(1 / factorials[1:]), small)
+    return jnp.where(near, series, jnp.expm1(jnp.where(near, 0.0, x)) - x)
+
+
+def shape_divergence(a: jax.Array, b: jax.Array) -> jax.Array:
+    """KL of Gammas of shapes a and b with the same mean."""
+    rest = a * log_gap(a)[0] - 0.5
+    return 0.5 * ratio_excess(b, a) + (b - a) / a * rest + _stirling_rest(b) - _stirling_rest(a)
+
+
+def shape_of_gap(gap: jax.Array) -> jax.Array:
+    """The a with g(a) = gap; NaN where there is none. log g is nearly linear in log a, with slope about -1."""
+    gap = jnp.where(gap > 0.0, gap, jnp.nan)
+    # Minka's start, within 1.5%
+    root = jnp.sqrt((gap - 3.0) ** 2 + 24.0 * gap)
+    start = jnp.where(gap < 3.0, (3.0 - gap + root) / (12.0 * gap), 2.0 / (root + gap - 3.0))
+
+    def step(a: jax.Array, _: None) -> tuple[jax.Array, None]:
+        g, slope = log_gap(a)
+        return a * jnp.exp(-jnp.log1p((g - gap) / gap) * g / slope), None
+
+    return jax.lax.scan(step, start, length=4)[0]
