@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from numpyro.infer import HMC, MCMC, SVI
 
+from adfpp.baseline_fits import fit_learner, with_length_of
+from adfpp.baselines import Learner
 from adfpp.dynamics import Static
 from adfpp.explain import Explanation
 from adfpp.families import Product
@@ -52,7 +54,7 @@ class Comparison:
         reweighted: By name, what importance weights make of each approximation.
         elpd: By name, expected log predictive density of each.
         explanation: How the model was understood, where a run says.
-        learners: By name, the runs of ``ADF`` and ``EP``.
+        learners: By name, the runs of ``ADF``, ``EP`` and baselines.
         data: The call's arguments and keyword arguments.
         options: What else it was made with, so that it can be repeated.
     """
@@ -273,7 +275,8 @@ def compare(
 
     Args:
         rng_key: Key.
-        runs: ``{name: run}``, each an ``ADF``, ``EP``, NumPyro ``SVI`` or ``MCMC``, all of one model.
+        runs: ``{name: run}``, each an ``ADF``, ``EP``, NumPyro ``SVI`` or ``MCMC``, all of one model, or a learner of
+            ``adfpp.baselines``, where the model's only latent site is the weights of rows x with labels or values y.
         *args: The model's arguments.
         reference: "auto", "nuts", "enumeration", "gibbs", an ``MCMC`` (run if it has not been yet), draws
             ``{site: (draw, …) or (chain, draw, …)}``, or the name of another run. "auto" is NUTS, which takes no
@@ -290,8 +293,9 @@ def compare(
     if not runs:
         raise ValueError('No runs to compare: pass for example {"adf": adfpp.ADF(model), "ep": adfpp.EP(model)}.')
     _refuse_unknown(runs, reference)
-    refuse_clashes(_model_of(next(iter(runs.values()))), compare, args)
-    program, explanation = _read(runs, args, kwargs)
+    model = _model_of(runs, reference)
+    refuse_clashes(model, compare, args)
+    program, explanation = _read(runs, model, args, kwargs)
     joint = Joint(program, args, kwargs)
     if isinstance(reference, str) and reference not in runs:
         reference = _kind_of(reference, program)
@@ -317,6 +321,7 @@ def compare(
                 fits[given] = fit_enumerated(given, joint, key, every, num_samples, num_chains)
             else:
                 fits[given] = _reference_fit(given, reference, program, key, args, kwargs, *lengths)
+    fits = {name: with_length_of(fit, fits[given]) for name, fit in fits.items()}
     weighted, elpd = {}, {}
     counted = _absorbed_by_all(fits, joint.length)
     for name, fit in fits.items():
@@ -325,7 +330,7 @@ def compare(
         weighted_fit, elpd[name] = _weighed(fit, own, counted, num_samples)
         if weighted_fit is not None:
             weighted[name] = weighted_fit
-    learners = {name: run for name, run in runs.items() if _is_learner(run)}
+    learners = {name: run for name, run in runs.items() if _is_learner(run) or isinstance(run, Learner)}
     options = {
         "rng_key": np.asarray(jax.random.key_data(rng_key)).tolist(),
         "reference": reference if isinstance(reference, str) else type(reference).__name__,
@@ -342,15 +347,16 @@ def compare(
 
 
 def _is_learner(run: Any) -> bool:
+    """Whether it is an online learner of a model."""
     return hasattr(run, "run") and hasattr(run, "get_posterior") and not isinstance(run, SVI | MCMC)
 
 
 def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
     for name, run in runs.items():
-        if not isinstance(run, SVI | MCMC) and not _is_learner(run):
+        if not isinstance(run, SVI | MCMC | Learner) and not _is_learner(run):
             raise TypeError(
                 f"Run {name!r} is a {type(run).__name__}; it must be an adfpp.ADF, an adfpp.EP, a "
-                "numpyro.infer.SVI or a numpyro.infer.MCMC."
+                "numpyro.infer.SVI, a numpyro.infer.MCMC or one of adfpp.baselines."
             )
         if _is_learner(run) and not isinstance(getattr(run, "dynamics", Static()), Static):
             raise ValueError(
@@ -409,12 +415,18 @@ def _refuse_discrete(runs: Mapping[str, Any], program: Program) -> None:
             )
 
 
-def _model_of(run: Any) -> Any:
-    return run.sampler.model if isinstance(run, MCMC) else run.model
+def _model_of(runs: Mapping[str, Any], reference: Any) -> Any:
+    """The model of the first run that has one."""
+    for run in [*runs.values(), reference]:
+        if not isinstance(run, Learner | str | Mapping):
+            return run.sampler.model if isinstance(run, MCMC) else run.model
+    raise ValueError(
+        "None of the runs has a model, only baselines: compare them with an adfpp.ADF, or give reference=MCMC(...)."
+    )
 
 
 def _read(
-    runs: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    runs: Mapping[str, Any], model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Program, Explanation | None]:
     """The model as the first online run reads it, or as it would be read."""
     found: tuple[Program, Explanation] | None = None
@@ -428,7 +440,6 @@ def _read(
                 raise ValueError(f"Run {name!r} is of another model: it has the sites {mine}, the run before {first}.")
     if found is not None:
         return found
-    model = _model_of(next(iter(runs.values())))
     return read(model, args, kwargs, None, moments_named("auto")), None
 
 
@@ -448,6 +459,8 @@ def _fitted(
         if any(s.own is not None and not s.discrete for s in program.sites):  # guides live in unconstrained space
             program = read(program.model, args, kwargs, program.layout.named("row"), moments_named("auto"))
         return fit_svi(name, run, program, rng_key, args, kwargs, num_samples, svi_steps)
+    if isinstance(run, Learner):
+        return fit_learner(name, run, program, rng_key, args, kwargs, num_samples)
     return fit_online(name, run, rng_key, args, kwargs, num_samples)
 
 

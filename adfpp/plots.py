@@ -520,7 +520,7 @@ class _Curve(NamedTuple):
 def _trajectory(comparison: Compared, name: str) -> _Curve | None:
     """The belief along a run, which is folded again if it was not kept; None where the run has no such thing."""
     source, program = comparison.fits[name].source, comparison.fits[name].program
-    if not hasattr(source, "again") or comparison.fits[name].is_ep:
+    if not hasattr(source, "trajectory") or comparison.fits[name].is_ep:
         return None
     kept = source.trajectory
     if kept is None:

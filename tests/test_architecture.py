@@ -29,7 +29,7 @@ LAYERS = (
     {"adf", "ep", "baselines"},
     {"smoothing"},
     {"export", "fits", "checkpoint", "tabular"},
-    {"plots"},
+    {"plots", "baseline_fits"},
     {"selfcheck", "report"},
     {"compare"},
     {"__init__"},

@@ -16,7 +16,9 @@ from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMul
 from scipy import stats
 
 import adfpp
+from adfpp import baselines
 from adfpp.compare import Comparison, compare, judgement
+from adfpp.distributions import Probit
 from adfpp.ep import NotConverged
 from adfpp.fits import clock, fit_draws, fit_svi
 from adfpp.model import guide_draws, read
@@ -496,3 +498,72 @@ def test_breast_cancer_against_nuts() -> None:
     assert max(row["sd_ratio_max"] - 1, 1 - row["sd_ratio_min"]) == pytest.approx(0.23, abs=0.06)
     assert row["verdict"].startswith("rough")
     assert found.fits["nuts"].r_hat.max() < 1.01 and found.fits["nuts"].ess.min() > 400
+
+
+# ------------------------------------------------------------------------------------------------ baselines
+
+
+@pytest.fixture(scope="module")
+def with_baselines() -> tuple[Comparison, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(64, 3))
+    y = (x @ [1.0, -1.0, 0.5] + rng.normal(size=64) > 0).astype(float)
+    runs = {
+        "ep": adfpp.EP(noisy_step),
+        "perceptron": baselines.Perceptron(),
+        "natural": baselines.NaturalGradient(delay=20.0),
+        "bona": baselines.ScalarBOnA(beta=2.0),
+    }
+    found = compare(jax.random.key(3), runs, x, y=y, reference="ep", num_samples=500, progress_bar=False)
+    return found, x, y
+
+
+def noisy_step(x: Any, y: Any = None) -> None:
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", Probit(x @ w, 1.0), obs=y)
+
+
+def test_baselines_are_points_beliefs_and_directions(
+    with_baselines: tuple[Comparison, np.ndarray, np.ndarray],
+) -> None:
+    """A point has its weights as mean, a belief its sds too, and a direction the reference's length."""
+    comparison, x, y = with_baselines
+    key = jax.random.split(jax.random.key(3), 5)
+    natural = baselines.NaturalGradient(delay=20.0).run(key[2], x, y, progress_bar=False).state.kept.weights
+    assert np.allclose(comparison.fits["natural"].mean, natural, atol=1e-6)
+    assert comparison.fits["natural"].is_point and not comparison.fits["bona"].is_point
+    kept = baselines.ScalarBOnA(beta=2.0).run(key[3], x, y, progress_bar=False).state.kept
+    assert np.allclose(comparison.fits["bona"].sd, np.sqrt(kept.width), rtol=1e-5)
+    truth = comparison.truth.mean
+    own = comparison.fits["perceptron"].mean
+    assert np.linalg.norm(own) == pytest.approx(np.linalg.norm(comparison.truth.flat.mean(0)), rel=1e-5)
+    assert own @ truth > 0.9 * (np.linalg.norm(own) * np.linalg.norm(truth))
+    assert "a direction" in comparison.overview.loc["perceptron", "verdict"]
+
+
+def test_baselines_have_learning_curves(with_baselines: tuple[Comparison, np.ndarray, np.ndarray]) -> None:
+    comparison, x, _ = with_baselines
+    path = comparison.fits["natural"].source.trajectory
+    assert path.rows[-1] == len(x) and np.allclose(path.mean[-1], comparison.fits["natural"].mean, atol=1e-6)
+    length = np.linalg.norm(comparison.truth.flat.mean(0))
+    assert np.allclose(np.linalg.norm(comparison.fits["perceptron"].source.trajectory.mean, axis=1), length)
+    assert len(comparison.plot("learning").axes) == 3
+
+
+def test_baselines_that_cannot_be_compared_are_refused(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = data
+    given = {"adf": adfpp.ADF(linear), "rule": baselines.Rosenblatt()}
+    with pytest.raises(ValueError, match="'rule' is a Rosenblatt with .* only"):
+        compare(jax.random.key(0), given, x, y=(y > 0).astype(float), reference="adf", progress_bar=False)
+    with pytest.raises(ValueError, match="None of the runs has a model"):
+        compare(jax.random.key(0), {"rule": baselines.Rosenblatt()}, x, y=y, progress_bar=False)
+    with pytest.raises(ValueError, match="learns from rows x and labels y alone"):
+        compare(
+            jax.random.key(0), {"adf": adfpp.ADF(renamed), "rule": baselines.Rosenblatt()}, features=x, y=y > 0,
+            reference="adf", progress_bar=False,
+        )  # fmt: skip
+
+
+def renamed(features: Any, y: Any = None) -> None:
+    noisy_step(features, y)

@@ -25,7 +25,7 @@ import adfpp
 from adfpp import arviz_lines, checkpoint
 from adfpp.checkpoint import CheckpointError
 from adfpp.cli import UsageError, main
-from adfpp.cli import _family as parsed_family
+from adfpp.cli.work import family_of as parsed_family
 from adfpp.compare import compare
 from adfpp.dynamics import RandomWalk
 from adfpp.fits import fit_draws

@@ -4,7 +4,7 @@
 belief or from the order parameters, and `regression` those that fit a linear combination of the functions in `bases`.
 """
 
-from adfpp.baselines.base import Info, Learner, Result, State
+from adfpp.baselines.base import Estimate, Info, Learner, Result, State
 from adfpp.baselines.bases import Basis, Fourier, Polynomial, RadialBasis
 from adfpp.baselines.bayes import NaturalGradient, ScalarBOnA, VariationalOptimum
 from adfpp.baselines.perceptron import (
@@ -25,6 +25,7 @@ __all__ = [
     "Annealed",
     "Basis",
     "Constant",
+    "Estimate",
     "Fourier",
     "GradientDescent",
     "Info",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats.norm import logcdf
 
-from adfpp.baselines.base import Learner, direction, positive, start_weights
+from adfpp.baselines.base import Estimate, Learner, direction, positive, start_weights
 from adfpp.baselines.perceptron import zero_weights
 
 _STEP = 0.35
@@ -119,6 +119,10 @@ class NaturalGradient(Learner):
         along = unit * (unit @ score)
         return (score - along) / jnp.sum(weight) + along / jnp.sum(weight * nodes**2)
 
+    def estimate(self, kept: Gradient) -> Estimate:
+        """θ."""
+        return Estimate(kept.weights)
+
     def expected(self, kept: Gradient) -> tuple[int, ...]:
         """As many numbers as weights."""
         return kept.weights.shape
@@ -165,6 +169,10 @@ class VariationalOptimum(Learner):
         wanted = scale * tangent * _hazard(target * field / (scale * tangent)) / row.size
         weights = jnp.where(known, kept.weights + wanted * target * row, target * row)
         return kept._replace(weights=weights), (field * target <= 0).astype(row.dtype)
+
+    def estimate(self, kept: Taught) -> Estimate:
+        """A direction."""
+        return Estimate(kept.weights, direction=True)
 
     def expected(self, kept: Taught) -> tuple[int, ...]:
         """As many numbers as weights."""
@@ -214,6 +222,10 @@ class ScalarBOnA(Learner):
         log_z, slope, bend = _step(tau, variance) if math.isinf(self.beta) else _rosenblatt(tau, variance, self.beta)
         weights = kept.weights + target * row / math.sqrt(size) * kept.width * slope
         return Spherical(weights, kept.width + kept.width**2 * length / size * bend), -log_z
+
+    def estimate(self, kept: Spherical) -> Estimate:
+        """The belief."""
+        return Estimate(kept.weights, jnp.sqrt(kept.width))
 
     def expected(self, kept: Spherical) -> tuple[int, ...]:
         """As many numbers as weights."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from adfpp.baselines.base import Learner, direction, positive, start_weights
+from adfpp.baselines.base import Estimate, Learner, direction, positive, start_weights
 
 
 class Schedule(ABC):
@@ -142,6 +142,10 @@ class Perceptron(Learner):
         rate = self.schedule(count / row.size) / row.size
         return Weights(_unit(kept.weights + rate * wrong * target * row)), wrong
 
+    def estimate(self, kept: Weights) -> Estimate:
+        """A direction."""
+        return Estimate(kept.weights, direction=True)
+
     def expected(self, kept: Weights) -> tuple[int, ...]:
         """As many numbers as weights."""
         return kept.weights.shape
@@ -183,6 +187,10 @@ class ShiftedPerceptron(Learner):
         weights = _unit(kept.weights + rate * target * (row - shift))
         return ShiftedWeights(weights, labelled, balance), wrong
 
+    def estimate(self, kept: ShiftedWeights) -> Estimate:
+        """A direction."""
+        return Estimate(kept.weights, direction=True)
+
     def expected(self, kept: ShiftedWeights) -> tuple[int, ...]:
         """As many numbers as weights."""
         return kept.weights.shape
@@ -208,6 +216,10 @@ class Rosenblatt(Learner):
         """The row with its sign, if it was wrong."""
         wrong = _wrong(kept.weights @ row, target)
         return Weights(kept.weights + wrong * target * row), wrong
+
+    def estimate(self, kept: Weights) -> Estimate:
+        """A direction."""
+        return Estimate(kept.weights, direction=True)
 
     def expected(self, kept: Weights) -> tuple[int, ...]:
         """As many numbers as weights."""
@@ -251,6 +263,10 @@ class ThresholdedSmooth(Learner):
         wrong = _wrong(value, target)
         move = self.schedule(count) * wrong * target
         return Weights(jax.tree.map(lambda a, g: a + move * g, kept.weights, slope)), wrong
+
+    def estimate(self, kept: Weights) -> Estimate:
+        """The weights of f."""
+        return Estimate(kept.weights)
 
 
 def zero_weights(shape: tuple[int, ...], dtype: Any, weights: Any = None, **given: Any) -> jax.Array:

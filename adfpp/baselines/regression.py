@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from adfpp.baselines.base import Learner, positive
+from adfpp.baselines.base import Estimate, Learner, positive
 from adfpp.baselines.bases import Basis
 
 
@@ -54,6 +54,10 @@ class _OnBasis(Learner):
 
     def _features(self, row: jax.Array) -> jax.Array:
         return self.basis(row.reshape(())).astype(row.dtype)
+
+    def estimate(self, kept: Any) -> Estimate:
+        """θ."""
+        return Estimate(kept.coefficients)
 
     def output(self, kept: Any, row: jax.Array) -> jax.Array:
         """``()`` θ·φ(x)."""
