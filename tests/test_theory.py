@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.special import log_ndtr
+from scipy.integrate import dblquad, quad
+from scipy.special import erfc, log_ndtr
 from scipy.stats import norm
 
 from adfpp.theory import ising, perceptron
@@ -275,6 +275,118 @@ def test_bona_recovers_from_a_wrong_start() -> None:
     np.testing.assert_allclose(perceptron.bona(0.0, length=4.0, width=0.5, overlap=0.05).width, 0.5)
     with pytest.raises(ValueError, match="overlap with the teacher"):
         perceptron.bona(alpha, length=1.0)
+
+
+def whole(f: Callable[[float], float]) -> float:
+    """∫ f over the line by SciPy, in pieces; f is below 1e-40 beyond 12."""
+    edges = [-12.0, -4.0, -1.0, -0.2, 0.0, 0.2, 1.0, 4.0, 12.0]
+    parts = [quad(f, a, b, epsabs=0, epsrel=1e-10, limit=200)[0] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return float(np.sum(parts))
+
+
+@pytest.mark.parametrize("state", [(0.3, 0.7, 0.4), (0.9, 0.05, 0.95), (2.0, 0.5, 0.1)])
+def test_bona_drift_is_the_letters_equations(state: tuple[float, float, float]) -> None:
+    """(17), (18) and (22) in the letter's own variables; (22) with its 2 where it belongs, and as printed."""
+    length, width, rho = state
+    r, ratio = 1.0 / rho**2 - 1.0, length / width
+
+    def big(t: float) -> float:  # e^{−Qt²/ζ}/erfc(−t√(Q/ζ))
+        return float(np.exp(-ratio * t**2 - np.log(2.0) - log_ndtr(np.sqrt(2.0 * ratio) * t)))
+
+    def agree(t: float) -> float:
+        return float(np.exp(-(t**2)) * erfc(-t / np.sqrt(r)) * big(t))
+
+    root = np.sqrt(ratio)
+    longer = 2 * width / np.pi * whole(lambda t: agree(t) * (2 * t * root + big(t) / np.sqrt(np.pi)))
+    wider = -2 * width / np.pi * whole(lambda t: agree(t) * (t * root + big(t) / np.sqrt(np.pi)))
+    first = 2 * rho / np.pi**1.5 * np.sqrt(r / ratio) * whole(lambda t: np.exp(-(t**2) - t**2 / r) * big(t))
+    second = rho / (np.pi**1.5 * ratio) * whole(lambda t: agree(t) * big(t))
+    angle = np.arccos(rho)
+    for as_printed in (False, True):
+        found = perceptron.bona_drift(length, width, angle, as_printed=as_printed)
+        np.testing.assert_allclose(found[:2], [longer, wider], rtol=1e-8)
+        np.testing.assert_allclose(-np.sin(angle) * found.angle, first - (1 + as_printed) * second, rtol=1e-8)
+
+
+def test_bona_erratum_is_an_average_of_21() -> None:
+    """(21) over both fields, the labels being the teacher's, by SciPy in two dimensions: the corrected (22)."""
+    length, width, rho = 0.4, 0.6, 0.5
+
+    def gained(teacher: float, student: float) -> float:  # both labels alike: that of 1, twice
+        z = student * np.sqrt(length / width)
+        force = np.exp(-0.5 * z**2 - np.log(2.0) - log_ndtr(z))
+        pull = np.sqrt(2 * width / (np.pi * length)) * (teacher - rho * student) * force
+        chance = norm.pdf(student) * norm.pdf(teacher, rho * student, np.sqrt(1 - rho**2))
+        return float(2 * chance * (pull - rho * width / (np.pi * length) * force**2))
+
+    wanted = dblquad(gained, -9, 9, 0, 9, epsabs=1e-10)[0]
+    angle = np.arccos(rho)
+    right, printed = (perceptron.bona_drift(length, width, angle, as_printed=k).angle for k in (False, True))
+    np.testing.assert_allclose(-np.sin(angle) * right, wanted, rtol=1e-7)
+    assert abs(np.sin(angle) * printed + wanted) > 0.3 * wanted
+
+
+@pytest.mark.parametrize("q", [1e-3, 0.4, 0.99, 1 - 1e-6])
+def test_bona_as_printed_stands_still_where_the_belief_is_right(q: float) -> None:
+    """Where Q = ρ² and ζ = 1 − Q the two terms of (22) as printed cancel; corrected it is dq = (1 − q)² I dα."""
+    angle = np.arctan2(np.sqrt(1 - q), np.sqrt(q))
+    right = perceptron.bona_drift(q, 1 - q, angle)
+    printed = perceptron.bona_drift(q, 1 - q, angle, as_printed=True)
+    assert abs(printed.angle) < 1e-9 * abs(right.angle)
+    gained = (1 - q) ** 2 * information(1 - q)
+    np.testing.assert_allclose(-2 * np.sin(angle) * np.cos(angle) * right.angle, gained, rtol=1e-9)
+    np.testing.assert_allclose([right.length, -right.width], gained, rtol=1e-9)
+
+
+def panels(edges: Floats) -> tuple[Floats, Floats]:
+    """Nodes and weights of Gauss–Legendre rules between some distances from 0, on both sides."""
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    half = 0.5 * np.diff(edges)[:, None]
+    right, part = (edges[:-1, None] + half * (1.0 + nodes)).ravel(), (half * weights).ravel()
+    return np.concatenate([-right, right]), np.concatenate([part, part])
+
+
+@pytest.mark.parametrize(("beta", "state"), [(0.3, (0.2, 0.9, 0.5)), (2.0, (0.8, 0.3, 0.9)), (40.0, (0.5, 0.5, 0.7))])
+def test_bona_drift_at_finite_beta(beta: float, state: tuple[float, float, float]) -> None:
+    """g and g′ from the moments of the tilted field, (mean − τ)/ζ and (variance − ζ)/ζ², by Gauss–Legendre panels."""
+    length, width, rho = state
+    angle, sd = np.arccos(rho), np.sqrt(width)
+
+    def tilted(tau: float) -> tuple[float, float]:
+        h, part = panels(sd * np.array([0.0, 0.03, 0.15, 0.6, 2.0, 5.0, 20.0]))
+        log = -0.5 * (h - tau) ** 2 / width - beta * np.maximum(0.0, -h)
+        chance = part * np.exp(log - log.max())
+        chance /= chance.sum()
+        mean = chance @ h
+        return (mean - tau) / width, (chance @ (h - mean) ** 2 - width) / width**2
+
+    u, part = panels(np.array([0.0, 0.1, 0.5, 2.0, 5.0, 10.0]))
+    weight = 2.0 * part * norm.pdf(u)
+    slope, bend = np.array([tilted(np.sqrt(length) * v) for v in u]).T
+    seen = weight * norm.cdf(u / np.tan(angle))
+    turn = weight * norm.pdf(u / np.tan(angle))
+    wanted = [
+        np.sum(seen * (2 * width * np.sqrt(length) * u * slope + width**2 * slope**2)),
+        np.sum(seen * width**2 * bend),
+        width / np.sqrt(length) * np.sin(angle) * np.sum(turn * slope)
+        - rho * width**2 / (2 * length) * np.sum(seen * slope**2),
+    ]
+    found = perceptron.bona_drift(length, width, angle, beta)
+    np.testing.assert_allclose([found.length, found.width, -np.sin(angle) * found.angle], wanted, rtol=1e-8)
+
+
+def test_bona_at_finite_beta_between_two_limits() -> None:
+    """As the step while β is large beside 1/√ζ; then the law of α^(−3/4), whose next term falls off as α^(−1/4)."""
+    alpha = np.array([0.1, 3.0, 100.0])
+    cold, step = perceptron.bona(alpha, beta=1e6), perceptron.bona(alpha)
+    np.testing.assert_allclose(cold.error, step.error, rtol=1e-6)
+    np.testing.assert_allclose(cold.width, step.width, rtol=1e-3)
+    for beta in (0.3, 5.0):
+        far = np.array([1e6, 1e9])
+        curve = perceptron.bona(far, beta=beta)
+        apart = curve.error / perceptron.bona_beta_law(far, beta, curve.length[-1]) - 1.0
+        assert np.all(np.abs(apart) < [2e-2, 2e-3])
+        np.testing.assert_allclose(curve.width * far * beta, np.sqrt(2 * np.pi * curve.length), rtol=1e-2)
 
 
 def cosine(w: Floats, teacher: Floats) -> Floats:

@@ -6,7 +6,7 @@ as between two algorithms that should be one, the band is an absolute tolerance.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -231,13 +231,10 @@ def digits(number: float, value: float, se: float) -> str:
     """A number as one with this standard error is printed: two digits of the error."""
     if not (se > 0 and math.isfinite(se)):
         return f"{number:.4g}"
+    if number == 0:
+        return "0"
     places = max(0, 1 - math.floor(math.log10(se)))
-    if places > 6 or abs(value) >= 1e5:  # too many digits to read: with an exponent
+    if places > (6 if abs(value) < 1e-3 else 8) or abs(value) >= 1e5:  # too many digits to read: with an exponent
         shown = max(1, min(8, 2 + math.floor(math.log10(max(abs(value), se))) - math.floor(math.log10(se))))
         return f"{number:.{shown - 1}e}"
     return f"{number:.{places}f}"
-
-
-def joined(records: Sequence[Record]) -> tuple[Finding, ...]:
-    """The figures of all."""
-    return tuple(f for record in records for f in record.findings)

@@ -1,5 +1,7 @@
-"""Learning curves and bounds from order-parameter equations. They never see the learners that they are held against.
+"""Learning curves, laws and bounds from order-parameter equations. They never see the learners that they are held against.
 
-`ising` and `perceptron` are curves of a perceptron with binary and with Gaussian weights; `channel` is what a labelled
-row tells, and `parametric` reads a curve off where it is explicit.
+`perceptron` and `ising` are curves of a perceptron with Gaussian and with binary weights, `covariance` that of ADF with
+its full covariance, `drift` of a teacher that turns, `dichotomies` of learning rates that fall. `asymptotics` has the
+laws at many rows, `regression` the exact means of curve fitting; `channel` is what a labelled row tells, and
+`parametric` reads a curve off where it is explicit.
 """

@@ -11,18 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 from adfpp.theory.channel import Floats
 from adfpp.theory.parametric import Prior, batch_roots, online_signal
 
 __all__ = [
     "BonaCurve",
+    "BonaDrift",
     "Curve",
     "annealed_perceptron",
     "annealed_perceptron_law",
     "bayes_batch",
     "bona",
+    "bona_beta_law",
+    "bona_drift",
     "constant_rate_floor",
     "cramer_rao_threshold",
     "optimal_online",
@@ -31,8 +34,9 @@ __all__ = [
 ]
 
 START = 1e-9  # α at which a curve that begins with a zero vector is entered along its power law
-STEP = 0.015
-NODES: Floats = STEP * np.arange(-600.0, 601.0)
+REACH = 12.0  # sds of a field beyond which nothing is seen
+SPREAD: Floats = np.linspace(-1.0, 1.0, 801)
+LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 class Curve(NamedTuple):
@@ -50,7 +54,7 @@ class Curve(NamedTuple):
 
 
 class BonaCurve(NamedTuple):
-    """A spherical Gaussian belief under the noise-free step, each field shaped as α.
+    """A spherical Gaussian belief that learns noise-free labels, each field shaped as α.
 
     Attributes:
         length: Q, the squared mean, a weight.
@@ -112,65 +116,146 @@ def optimal_online(alpha: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> C
 
 
 def bona(
-    alpha: ArrayLike, length: float = 0.0, width: float = 1.0, overlap: float = 0.0, *, as_printed: bool = False
+    alpha: ArrayLike,
+    length: float = 0.0,
+    width: float = 1.0,
+    overlap: float = 0.0,
+    *,
+    beta: float = np.inf,
+    as_printed: bool = False,
 ) -> BonaCurve:
-    """Spherical ADF under the noise-free step, from any start.
+    """Spherical ADF under the noise-free step, or under its soft version of finite β, of noise-free labels.
 
     Equations (17), (18) and (22) of de Oliveira and Alamino, Performance of the Bayesian online algorithm for the
-    perceptron (2007). With F = e^{−Qτ²/ζ}/erfc(−τ√(Q/ζ)) and r = 1/ρ² − 1, all integrals over τ:
-
-    - dQ/dα = (2ζ/π) ∫ e^{−τ²} erfc(−τ/√r) F (2τ√(Q/ζ) + F/√π)
-    - dζ/dα = −(2ζ/π) ∫ e^{−τ²} erfc(−τ/√r) F (τ√(Q/ζ) + F/√π)
-    - dρ/dα = (2ρ/π^{3/2}) √(rζ/Q) ∫ e^{−τ²−τ²/r} F − (ρζ/(π^{3/2}Q)) ∫ e^{−τ²} erfc(−τ/√r) F²
-
-    In the letter the last equation has the factor 2 before both terms, at odds with its (21): an erratum. From a zero
-    mean the corrected curve is `optimal_online`, whatever the width.
+    perceptron (2007), which `bona_drift` has for any β. In the letter the last equation has the factor 2 before both
+    of its terms, at odds with its (21): an erratum. From a zero mean the corrected curve of the step is
+    `optimal_online`, whatever the width.
 
     Args:
         alpha: rows a weight, > 0, any shape.
         length: Q at α = 0; 0 for a belief that starts without a direction.
         width: ζ at α = 0.
         overlap: ρ at α = 0, in (0, 1) where `length` is not 0, else not used.
+        beta: inverse temperature of the learner's likelihood, (8) and (9); ∞ is the step.
         as_printed: solve (22) as it stands in the letter.
 
     Returns:
         The curve.
     """
-    doubled = 2.0 if as_printed else 1.0
-    norm = np.pi**-1.5
 
     def slope(alpha: float, state: Floats) -> Floats:
-        ratio = np.exp(state[0] - state[1])  # Q/ζ
-        theta = state[2]
-        tangent = np.tan(theta)  # √r
-        scale = max(1.0 / np.sqrt(1.0 + ratio), np.sin(theta))  # 1 + 1/r = 1/sin² θ
-        tau = scale * NODES
-        weight = scale * STEP * np.exp(-(tau**2))
-        log_f = -ratio * tau**2 - np.log(2.0) - log_ndtr(np.sqrt(2.0 * ratio) * tau)
-        f = np.exp(log_f)
-        agree = 2.0 * np.exp(log_ndtr(np.sqrt(2.0) / tangent * tau) + log_f) * weight  # e^{−τ²} erfc(−τ/√r) F
-        reach = np.sqrt(ratio) * tau
-        force = np.sum(agree * f)
-        turn = np.sum(weight * np.exp(-((tau / tangent) ** 2)) * f)
-        return np.array(
-            [
-                2.0 / (np.pi * ratio) * (2.0 * np.sum(agree * reach) + force / np.sqrt(np.pi)),
-                -2.0 / np.pi * (np.sum(agree * reach) + force / np.sqrt(np.pi)),
-                -2.0 * norm * turn / np.sqrt(ratio) + doubled * norm * force / (ratio * tangent),
-            ]
-        )
+        length, width = np.exp(state[:2])
+        drift = bona_drift(length, width, state[2], beta, as_printed=as_printed)
+        return np.array([drift.length / length, drift.width / width, drift.angle])
 
     if length > 0.0:
         if not 0.0 < overlap < 1.0:
             raise ValueError("a mean that is not zero has an overlap with the teacher: give it, in (0, 1)")
         first = np.array([np.log(length), np.log(width), np.arccos(overlap)])
         offset = 1e-3
-    else:  # the power law there: Q = 2ζα/π, ρ = √(2α/π), and as printed ρ is 2/3 of it
-        cosine = np.sqrt(2.0 * START / np.pi) * 2.0 / (1.0 + doubled)
-        first = np.array([np.log(2.0 * width * START / np.pi), np.log(width), np.arccos(cosine)])
+    else:  # the power law there: Q = ζ² g(0)² α, ρ = √(2α/π), and as printed ρ is 2/3 of it
+        cosine = np.sqrt(2.0 * START / np.pi) * (2.0 / 3.0 if as_printed else 1.0)
+        pull = width * np.exp(log_gradient(np.zeros(1), width, beta)[0])
+        first = np.array([np.log(pull**2 * START), np.log(width), np.arccos(cosine)])
         offset = 0.0
     log_length, log_width, theta = integrate(slope, first, alpha, offset)
     return BonaCurve(np.exp(log_length), np.exp(log_width), np.cos(theta), theta / np.pi)
+
+
+class BonaDrift(NamedTuple):
+    """What one row a weight changes, in the limit N → ∞.
+
+    Attributes:
+        length: dQ/dα.
+        width: dζ/dα.
+        angle: dθ/dα, θ = arccos ρ; dρ/dα = −sin θ dθ/dα.
+    """
+
+    length: float
+    width: float
+    angle: float
+
+
+def bona_drift(
+    length: float, width: float, angle: float, beta: float = np.inf, *, as_printed: bool = False
+) -> BonaDrift:
+    """Slopes of the order parameters of a spherical Gaussian belief that learns noise-free labels.
+
+    A row moves the mean by ζ g(τ) σξ/√N and the width by ζ² g′(τ)/N, where τ = σ ω·ξ/√N and g = ∂ ln Z/∂τ. With
+    u = τ/√Q, of density 2 φ(u) Φ(u/√r), r = 1/ρ² − 1 = tan² θ, and averages ⟨·⟩ over it, all follows from
+
+        ⟨g²⟩,  ⟨u g⟩  and  T = 2 ∫ φ(u) φ(u/√r) g du,
+
+    - dQ/dα = 2ζ√Q ⟨u g⟩ + ζ² ⟨g²⟩
+    - dζ/dα = ζ² ⟨g′⟩ = (ζ²/√Q) (⟨u g⟩ − T/√r), by parts
+    - dρ/dα = (ζ/√Q) sin θ T − ρ ζ²/(2Q) ⟨g²⟩
+
+    For the step g = √(2/πζ) F, and with u = √2 τ̂ these are (17), (18) and the corrected (22) of the letter.
+
+    Args:
+        length: Q > 0.
+        width: ζ > 0.
+        angle: θ in (0, π/2).
+        beta: inverse temperature of the learner's likelihood; ∞ is the step.
+        as_printed: twice the last term, as (22) stands in the letter.
+
+    Returns:
+        The slopes.
+    """
+    tangent = np.tan(angle)
+    near = min(1.0, tangent, np.sqrt(width / length))  # the finest scale; u is spread from it to 1
+    time = np.arcsinh(REACH / near) * SPREAD
+    u = near * np.sinh(time)
+    step = time[1] - time[0]
+    log_weight = np.log(2.0 * step * near * np.cosh(time)) - 0.5 * u**2 - LOG_SQRT_2PI
+    log_g = log_gradient(np.sqrt(length) * u, width, beta)
+    seen = log_weight + log_ndtr(u / tangent)
+    square = np.sum(np.exp(seen + 2.0 * log_g))
+    reach = np.sum(u * np.exp(seen + log_g))
+    turn = np.sum(np.exp(log_weight - 0.5 * (u / tangent) ** 2 - LOG_SQRT_2PI + log_g))
+    pull = width / np.sqrt(length)
+    return BonaDrift(
+        float(2.0 * width * np.sqrt(length) * reach + width**2 * square),
+        float(width * pull * (reach - turn / tangent)),
+        float(-pull * turn + (2.0 if as_printed else 1.0) * 0.5 * pull**2 * square / tangent),
+    )
+
+
+def log_gradient(tau: Floats, width: float, beta: float) -> Floats:
+    """Ln g, g = ∂ ln Z/∂τ of Z = E exp(−β max(0, −h)), h ~ N(τ, ζ); of the step's Z = Φ(τ/√ζ) at β = ∞.
+
+    Z = Φ(z) + B, z = τ/√ζ, B = exp(βτ + β²ζ/2) Φ(−z − β√ζ), and g = βB/Z.
+    """
+    sd = np.sqrt(width)
+    z = tau / sd
+    if np.isinf(beta):
+        return -0.5 * z**2 - LOG_SQRT_2PI - log_ndtr(z) - np.log(sd)
+    edge = z + beta * sd
+    log_mills = np.log(0.5 * erfcx(np.maximum(edge, 0.0) / np.sqrt(2.0)))
+    log_wrong = np.where(
+        edge > 0.0, log_mills - 0.5 * z**2, 0.5 * beta * sd * (edge + z) + log_ndtr(-np.minimum(edge, 0.0))
+    )
+    return np.log(beta) + log_wrong - np.logaddexp(log_ndtr(z), log_wrong)
+
+
+def bona_beta_law(alpha: ArrayLike, beta: float, length: float = 1.0) -> Floats:
+    """What the error of finite β tends to: c (β√Q)^{−1/4} α^{−3/4}, c = 2√K (2π)^{3/8}/π = 0.433.
+
+    Once √ζ is far below 1/β a row pulls by g = β Φ(−τ/√ζ), no harder however wrong it is. Then √ζ ∝ α^{−1/2} is wide
+    beside θ, so that ζ = √(2πQ)/(βα) and dθ²/dα = −2θ²/α + (ζ²/Q) ⟨g²⟩ with ⟨g²⟩ = 2 φ(0) β² K √(ζ/Q) and
+    K = ∫_0^∞ Φ(−u)² du = (√2 − 1)/(2√π): noise of the rows that are right but near the edge.
+
+    Args:
+        alpha: rows a weight, any shape.
+        beta: inverse temperature.
+        length: Q in the end.
+
+    Returns:
+        The error, shaped as `alpha`.
+    """
+    spread = (np.sqrt(2.0) - 1.0) / (2.0 * np.sqrt(np.pi))
+    constant = 2.0 * np.sqrt(spread) * (2.0 * np.pi) ** 0.375 / np.pi
+    return constant * (beta * np.sqrt(length)) ** -0.25 * np.asarray(alpha, dtype=np.float64) ** -0.75
 
 
 def rosenblatt_online(alpha: ArrayLike) -> Floats:
