@@ -26,9 +26,7 @@ def record() -> Record:
     )
     line = Line("ADF", np.array([1.0, 2.0]), np.array([0.32, 0.28]), np.array([0.004, 0.002]))
     panels = (Panel("curve", "α", "error", (line, Line("theory", [1, 2], [0.32, 0.26], kind="theory")), "y"),)
-    return Record(
-        "a-b", "A curve", "Figure 1", findings, panels, ("a note",), {"seed": 0}, command="go", seconds=2.0
-    )
+    return Record("a-b", "A curve", "Figure 1", findings, panels, ("a note",), {"seed": 0}, command="go", seconds=2.0)
 
 
 def test_bands_are_standard_errors() -> None:

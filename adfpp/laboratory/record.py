@@ -148,8 +148,15 @@ class Record:
         """Figures outside of their band."""
         return tuple(f for f in self.findings if f.passes is False)
 
+    @property
+    def remarks(self) -> dict[str, str]:
+        """Why something is allowed beyond a band, or not held, and the letter that stands for it in the table."""
+        whys = dict.fromkeys(f.why for f in self.findings if f.why)
+        return {why: chr(ord("a") + i) for i, why in enumerate(whys)}
+
     def table(self) -> list[list[str]]:
-        """Header and rows of text."""
+        """Header and rows of text; letters in the last column are those of `remarks`."""
+        remarks = self.remarks
         columns = ("what", "entry", "simulation", "theory", "paper", "z", "")
         rows = [
             [
@@ -159,7 +166,7 @@ class Record:
                 "" if f.theory is None else digits(f.theory, f.value, f.se),
                 "" if f.paper is None else f"{f.paper:.4g}",
                 "" if f.z is None else f"{f.z:+.1f}",
-                {True: "ok", False: "OUTSIDE", None: ""}[f.passes],
+                " ".join(w for w in ({True: "ok", False: "OUTSIDE", None: ""}[f.passes], remarks.get(f.why, "")) if w),
             ]
             for f in self.findings
         ]
@@ -175,7 +182,16 @@ class Record:
             "  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
             for r in rows
         ]
-        return "\n".join([f"{self.title} ({self.source})", *(line.rstrip() for line in lines), *self.notes])
+        told = [f"{letter}: {self.remark(why)}" for why, letter in self.remarks.items()]
+        return "\n".join([f"{self.title} ({self.source})", *(line.rstrip() for line in lines), *told, *self.notes])
+
+    def remark(self, why: str) -> str:
+        """A remark with the tolerances that it is the reason of."""
+        allowed = sorted({f.tolerance for f in self.findings if f.why == why and f.tolerance})
+        if not allowed:
+            return f"not held: {why}"
+        most = f" to {allowed[-1]:.2g}" if len(allowed) > 1 else ""
+        return f"{allowed[0]:.2g}{most} allowed beyond the band: {why}"
 
     def markdown(self) -> str:
         """The same as a block of a page."""
@@ -184,6 +200,8 @@ class Record:
         lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in [head, marks, *rows]]
         sizes = ", ".join(f"{k} {v}" for k, v in self.settings.items())
         told = [f"`{self.command}` ({sizes}; {self.seconds:.0f} s)"]
+        for why, letter in self.remarks.items():
+            told += ["", f"*{letter}*: {self.remark(why)}"]
         return "\n".join([*lines, "", *told, *(part for note in self.notes for part in ("", note))])
 
     def json(self) -> str:
