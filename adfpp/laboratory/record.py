@@ -187,11 +187,13 @@ class Record:
 
     def remark(self, why: str) -> str:
         """A remark with the tolerances that it is the reason of."""
-        allowed = sorted({f.tolerance for f in self.findings if f.why == why and f.tolerance})
+        meant = [f for f in self.findings if f.why == why]
+        allowed = sorted({f.tolerance for f in meant if f.tolerance})
         if not allowed:
             return f"not held: {why}"
         most = f" to {allowed[-1]:.2g}" if len(allowed) > 1 else ""
-        return f"{allowed[0]:.2g}{most} allowed beyond the band: {why}"
+        beyond = " beyond the band" if any(f.se > 0 for f in meant) else ""
+        return f"{allowed[0]:.2g}{most} allowed{beyond}: {why}"
 
     def markdown(self) -> str:
         """The same as a block of a page."""
