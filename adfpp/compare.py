@@ -123,7 +123,8 @@ class Comparison:
         """
         import pandas as pd
 
-        rows = {name: self._summarised(name) for name in [*self.names, self.reference]}
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that has diverged is told so in its verdict
+            rows = {name: self._summarised(name) for name in [*self.names, self.reference]}
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def _summarised(self, name: str) -> dict[str, Any]:

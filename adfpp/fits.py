@@ -23,7 +23,7 @@ from adfpp.model.discrete import combinations, discrete_sites, listed, log_joint
 from adfpp.posterior import Posterior, scalar_names
 from adfpp.stream import RowsMarked
 
-_REPEAT_FOR = 1.0  # seconds spent on repeating a run to time it without compilation
+REPEAT_FOR = 1.0  # seconds spent on repeating a run to time it without compilation
 
 
 @dataclass
@@ -358,7 +358,7 @@ def fit_online(
     with warnings.catch_warnings():
         for said_once in (RowsMarked, NotConverged):
             warnings.simplefilter("ignore", said_once)
-        while sum(taken) < _REPEAT_FOR and len(taken) < 5:
+        while sum(taken) < REPEAT_FOR and len(taken) < 5:
             begin = time.perf_counter()
             jax.block_until_ready(learner.run(rng_key, *args, progress_bar=False, **kwargs).state)
             taken.append(time.perf_counter() - begin)

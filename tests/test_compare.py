@@ -513,6 +513,7 @@ def with_baselines() -> tuple[Comparison, np.ndarray, np.ndarray]:
         "perceptron": baselines.Perceptron(),
         "natural": baselines.NaturalGradient(delay=20.0),
         "bona": baselines.ScalarBOnA(beta=2.0),
+        "told": baselines.VariationalOptimum().begun(teacher=np.array([1.0, -1.0, 0.5])),
     }
     found = compare(jax.random.key(3), runs, x, y=y, reference="ep", num_samples=500, progress_bar=False)
     return found, x, y
@@ -529,7 +530,7 @@ def test_baselines_are_points_beliefs_and_directions(
 ) -> None:
     """A point has its weights as mean, a belief its sds too, and a direction the reference's length."""
     comparison, x, y = with_baselines
-    key = jax.random.split(jax.random.key(3), 5)
+    key = jax.random.split(jax.random.key(3), 6)
     natural = baselines.NaturalGradient(delay=20.0).run(key[2], x, y, progress_bar=False).state.kept.weights
     assert np.allclose(comparison.fits["natural"].mean, natural, atol=1e-6)
     assert comparison.fits["natural"].is_point and not comparison.fits["bona"].is_point
@@ -540,6 +541,8 @@ def test_baselines_are_points_beliefs_and_directions(
     assert np.linalg.norm(own) == pytest.approx(np.linalg.norm(comparison.truth.flat.mean(0)), rel=1e-5)
     assert own @ truth > 0.9 * (np.linalg.norm(own) * np.linalg.norm(truth))
     assert "a direction" in comparison.overview.loc["perceptron", "verdict"]
+    told = comparison.fits["told"].mean
+    assert told @ [1.0, -1.0, 0.5] > 0.95 * np.linalg.norm(told) * np.linalg.norm([1.0, -1.0, 0.5])
 
 
 def test_baselines_have_learning_curves(with_baselines: tuple[Comparison, np.ndarray, np.ndarray]) -> None:
@@ -556,6 +559,9 @@ def test_baselines_that_cannot_be_compared_are_refused(data: tuple[np.ndarray, n
     given = {"adf": adfpp.ADF(linear), "rule": baselines.Rosenblatt()}
     with pytest.raises(ValueError, match="'rule' is a Rosenblatt with .* only"):
         compare(jax.random.key(0), given, x, y=(y > 0).astype(float), reference="adf", progress_bar=False)
+    with pytest.raises(ValueError, match="real and without bounds"):
+        given = {"adf": adfpp.ADF(binary), "bona": baselines.ScalarBOnA()}
+        compare(jax.random.key(0), given, x, y=(y > 0).astype(float), reference="adf", progress_bar=False)
     with pytest.raises(ValueError, match="None of the runs has a model"):
         compare(jax.random.key(0), {"rule": baselines.Rosenblatt()}, x, y=y, progress_bar=False)
     with pytest.raises(ValueError, match="learns from rows x and labels y alone"):
@@ -563,6 +569,12 @@ def test_baselines_that_cannot_be_compared_are_refused(data: tuple[np.ndarray, n
             jax.random.key(0), {"adf": adfpp.ADF(renamed), "rule": baselines.Rosenblatt()}, features=x, y=y > 0,
             reference="adf", progress_bar=False,
         )  # fmt: skip
+
+
+def binary(x: Any, y: Any = None) -> None:
+    w: Any = numpyro.sample("w", dist.Bernoulli(0.5).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", Probit(x @ w, 1.0), obs=y)
 
 
 def renamed(features: Any, y: Any = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 from adfpp import cli, laboratory
-from adfpp.laboratory import Bench, Experiment, Finding, Found, Line, Panel, Record, along, mean_and_error
+from adfpp.laboratory import Bench, Experiment, Finding, Found, Line, Panel, Record, along, mean_and_error, measured
 from adfpp.laboratory.pages import filled, read_records, write_record
 from adfpp.laboratory.picture import draw
 from adfpp.laboratory.students import disagreement, rows_of
@@ -39,15 +39,28 @@ def test_bands_are_standard_errors() -> None:
     assert Finding("a", "b", 1.0, 0.1, theory=0.8, held="above").passes is False
     assert Finding("a", "b", 1.0, 0.1, theory=1.2, held="below").passes is False
     assert Finding("a", "b", math.nan, 0.1, theory=1.2, held="theory").passes is False
+    assert Finding("a", "b", 1.0, math.inf, theory=1.2, held="theory").passes is False
     with pytest.raises(ValueError, match="not given"):
         Finding("a", "b", 1.0, held="paper")
     with pytest.raises(ValueError, match="what for"):
         Finding("a", "b", 1.0, theory=1.0, held="theory", tolerance=1.0)
 
 
+def test_bands_of_few_runs_are_as_rarely_left_as_those_of_many() -> None:
+    """Means of 8 normal numbers are outside of their own band with the probability of three standard deviations."""
+    draws = np.random.default_rng(3).normal(size=(20_000, 8))
+    found = [measured("a", "b", values, theory=0.0, held="theory") for values in draws]
+    outside = sum(not f.passes for f in found)
+    expected = sum(f.chance for f in found)
+    assert expected == pytest.approx(20_000 * 0.0026998, rel=1e-4)
+    assert abs(outside - expected) < 4 * np.sqrt(expected)
+    naive = sum(abs(f.z or 0.0) > 3.0 for f in found)
+    assert naive > 5 * expected
+
+
 def test_tables_show_as_many_digits_as_are_known() -> None:
     head, first, second = record().table()
-    assert head == ["what", "entry", "simulation", "theory", "paper", "z", ""]
+    assert head == ["what", "entry", "found", "theory", "paper", "z", ""]
     assert first == ["error at α = 1", "ADF", "0.3211 ± 0.0042", "0.3206", "0.32", "+0.1", "ok"]
     assert second[2:] == ["0.2810 ± 0.0020", "0.2618", "", "+9.6", "OUTSIDE"]
     assert [f.what for f in record().failed] == ["error at α = 2"]
@@ -143,13 +156,34 @@ def test_the_command_tells_what_is_outside(
     monkeypatch.setattr(laboratory, "PAPERS", papers)
     monkeypatch.setattr(laboratory, "EXPERIMENTS", {e.name: e for e in papers["a"]})
     (tmp_path / "a.md").write_text("<!-- reproduce: a-one -->\n<!-- end -->\n", encoding="utf-8")
-    assert cli.main(["reproduce", "a-one", "--quick", "--seed", "3", "--pages", str(tmp_path)]) == 0
+    assert cli.main(["reproduce", "a-one", "--seed", "3", "--pages", str(tmp_path)]) == 0
     assert "0.3211" in (tmp_path / "a.md").read_text(encoding="utf-8")
     kept = json.loads((tmp_path / "results" / "a-one.json").read_text(encoding="utf-8"))
-    assert kept["command"] == "adfpp reproduce a-one --quick --seed 3" and kept["settings"]["quick"] is True
+    assert kept["command"] == "adfpp reproduce a-one --seed 3" and kept["settings"] == {"quick": False, "seed": 3}
+    assert cli.main(["reproduce", "a-one", "--quick", "--out", str(tmp_path / "new")]) == 0
+    kept = json.loads((tmp_path / "new" / "a-one.json").read_text(encoding="utf-8"))
+    assert kept["command"] == "adfpp reproduce a-one --quick --seed 0" and kept["settings"]["quick"] is True
+    assert cli.main(["reproduce", "a-one", "--quick", "--pages", str(tmp_path)]) == 1
     capsys.readouterr()
     assert cli.main(["reproduce", "a"]) == 1
     assert "1 of 2 figures" in (out := capsys.readouterr().out) and "a-two: error at α = 2, ADF" in out
     assert cli.main(["reproduce", "b"]) == 1 and "no experiment 'b'" in capsys.readouterr().err
     assert cli.main(["reproduce"]) == 1 and "--list" in capsys.readouterr().err
     assert cli.main(["reproduce", "--list"]) == 0 and "a-two" in capsys.readouterr().out
+
+
+def test_tables_say_what_is_allowed_and_why() -> None:
+    """A letter in the last column, explained below the table."""
+    findings = (
+        Finding("a", "x", 1.0, 0.1, theory=1.5, held="theory", tolerance=0.3, why="finite N"),
+        Finding("b", "x", 1.0, 0.1, theory=1.5, why="the limit only"),
+        Finding("c", "x", 1.0, theory=1.0, held="theory", tolerance=1e-10, why="rounding"),
+    )
+    told = Record("n", "T", "S", findings)
+    assert [row[-1] for row in told.table()[1:]] == ["ok a", "b", "ok c"]
+    for line in (
+        "a: 0.3 allowed beyond the band: finite N",
+        "b: not held: the limit only",
+        "c: 1e-10 allowed: rounding",
+    ):
+        assert line in told.text() and f"*{line[0]}*{line[1:]}" in told.markdown()

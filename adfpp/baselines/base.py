@@ -2,7 +2,8 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -119,6 +120,14 @@ class Learner(ABC):
         """Shape that a row's x must have; None if any will do."""
         return None
 
+    def begun(self, **given: Any) -> "Learner":
+        """The same learner with what ``init`` must be given, e.g. ``teacher=``; `adfpp.compare` gives nothing.
+
+        Args:
+            **given: What ``init`` takes besides the rows.
+        """
+        return _Begun(self, given)
+
     def init(self, rng_key: jax.Array, x: Any, y: Any = None, **given: Any) -> State:
         """The state before any row. Shape and dtype only are read from the data.
 
@@ -218,6 +227,32 @@ class Learner(ABC):
         shape = self.expected(state.kept)
         if shape is not None and np.shape(x)[1:] != shape:
             raise ValueError(f"x has rows of shape {np.shape(x)[1:]}; {name}'s state was begun for rows of {shape}.")
+
+
+@dataclass(frozen=True, eq=False)  # what is given are arrays, which have no hash
+class _Begun(Learner):
+    """A learner whose ``init`` is given something every time."""
+
+    learner: Learner
+    given: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", self.learner.labels)
+
+    def begin(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: Any, **given: Any) -> Any:
+        return self.learner.begin(rng_key, shape, dtype, **{**self.given, **given})
+
+    def output(self, kept: Any, row: jax.Array) -> jax.Array:
+        return self.learner.output(kept, row)
+
+    def step(self, kept: Any, row: jax.Array, target: jax.Array, count: jax.Array) -> tuple[Any, jax.Array]:
+        return self.learner.step(kept, row, target, count)
+
+    def estimate(self, kept: Any) -> Estimate:
+        return self.learner.estimate(kept)
+
+    def expected(self, kept: Any) -> tuple[int, ...] | None:
+        return self.learner.expected(kept)
 
 
 @partial(jax.jit, static_argnums=0)

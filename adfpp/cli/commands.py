@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,22 +127,28 @@ def reproduce(args: argparse.Namespace) -> int:
     if not names or (args.all and args.names):
         raise UsageError("Name papers or experiments, or say --all; --list shows what there is.")
     out, pages = args.out and Path(args.out), args.pages and Path(args.pages)
+    if pages and args.quick:
+        raise UsageError("The tables of the pages are of full runs: leave out --quick, or use --out.")
     if pages and not pages.is_dir():
         raise UsageError(f"There is no folder {pages} with pages to fill in.")
     laboratory.chosen(names)  # a name that is wrong is told before hours of work
-    failed, total = [], 0
+    failed, total, by_chance, begin = [], 0, 0.0, time.perf_counter()
     with step_bar() as report:
         for record in laboratory.reproduce(names, args.quick, args.seed, report):
             print(f"{record.text()}\n{record.command}: {record.seconds:.1f} s\n", flush=True)
             failed += [f"{record.name}: {f.what}, {f.entry}" for f in record.failed]
             total += sum(f.passes is not None for f in record.findings)
+            by_chance += sum(f.chance for f in record.findings)
             for folder in [f for f in (out, pages and pages / "results") if f]:
                 print(*(f"  {path}" for path in write_record(record, folder)), "", sep="\n", flush=True)
     if pages:
         records = read_records(pages / "results")
         for page in sorted(pages.glob("*.md")):
             page.write_text(filled(page.read_text(encoding="utf-8"), records, "results"), encoding="utf-8")
-    print(f"{total - len(failed)} of {total} figures are within their bands.")
+    seconds = time.perf_counter() - begin
+    print(f"{total - len(failed)} of {total} figures are within their bands, after {seconds:.0f} seconds.")
+    if by_chance:
+        print(f"By chance alone {by_chance:.2g} of them would be outside, on average over seeds.")
     print(*(f"  outside: {name}" for name in failed), sep="\n")
     return int(bool(failed))
 

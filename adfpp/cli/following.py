@@ -13,6 +13,7 @@ import numpy as np
 
 import adfpp
 from adfpp import checkpoint
+from adfpp.checkpoint import CheckpointError
 from adfpp.cli.stopping import Stop
 from adfpp.cli.talking import row_bar, shows_progress
 from adfpp.cli.work import UsageError, Work
@@ -55,6 +56,11 @@ class Follower:
             self.state = checkpoint.load(path, work.learner, **self.shape, **work.constants).state
             self.sources, self.pending = saved["sources"], saved["pending"]
             self.log.log_z, self.log.error, self.log.seen = saved["log_z"], saved["error"], saved["seen"]
+            if not isinstance(saved["counts"], Mapping):
+                raise CheckpointError(
+                    f"{path} was written by an older adfpp, whose counts of rows by status cannot be read: fold the "
+                    "stream again into a new checkpoint."
+                )
             self.log.counts = np.array([saved["counts"].get(status.name, 0) for status in adfpp.Status])
             self.last_saved = self.log.seen
 

@@ -11,7 +11,7 @@ import jax
 
 from adfpp.laboratory import bona, dichotomies, drift, irma, opper
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error
+from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error, measured
 
 __all__ = [
     "EXPERIMENTS",
@@ -26,6 +26,7 @@ __all__ = [
     "along",
     "chosen",
     "mean_and_error",
+    "measured",
     "reproduce",
 ]
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from scipy import stats
 
-__all__ = ["Finding", "Line", "Panel", "Record", "mean_and_error"]
+__all__ = ["Finding", "Line", "Panel", "Record", "mean_and_error", "measured"]
 
 BAND = 3.0
 
@@ -30,7 +31,9 @@ class Finding:
         paper: What the paper says, or None.
         held: Which of the two it must agree with; "above" and "below" ask for a value beyond the theory's by the band,
             None asks for nothing (the figure is reported).
-        band: Standard errors within which it must.
+        band: Standard errors within which it must, if the standard error were known; from few runs it is not, and the
+            band is as much wider as Student's distribution says.
+        runs: How many runs the standard error comes from; 0 for very many.
         tolerance: What is allowed besides, of known size: rounding, finite N, the digits that the paper prints.
         why: What the tolerance is for, or why nothing is held.
     """
@@ -45,6 +48,7 @@ class Finding:
     band: float = BAND
     tolerance: float = 0.0
     why: str = ""
+    runs: int = 0
 
     def __post_init__(self) -> None:
         if self.held is not None and self.target is None:
@@ -64,11 +68,25 @@ class Finding:
         return None if target is None or not self.se > 0 else (self.value - target) / self.se
 
     @property
+    def chance(self) -> float:
+        """Probability of being outside where nothing is wrong, normal errors taken for granted."""
+        if self.passes is None or not self.se > 0 or self.held in ("above", "below"):
+            return 0.0
+        return float(2 * stats.norm.sf(self.band))
+
+    @property
+    def reach(self) -> float:
+        """The band in standard errors as they were estimated."""
+        return self.band if self.runs < 2 else float(stats.t.isf(stats.norm.sf(self.band), self.runs - 1))
+
+    @property
     def passes(self) -> bool | None:
         """Whether it is within the band; None where nothing is held."""
         if self.held is None or self.target is None:
             return None
-        apart, allowed = self.value - self.target, self.band * self.se + self.tolerance
+        apart, allowed = self.value - self.target, self.reach * self.se + self.tolerance
+        if not math.isfinite(allowed):
+            return False
         if self.held == "above":
             return bool(apart > allowed)
         if self.held == "below":
@@ -157,7 +175,7 @@ class Record:
     def table(self) -> list[list[str]]:
         """Header and rows of text; letters in the last column are those of `remarks`."""
         remarks = self.remarks
-        columns = ("what", "entry", "simulation", "theory", "paper", "z", "")
+        columns = ("what", "entry", "found", "theory", "paper", "z", "")
         rows = [
             [
                 f.what,
@@ -177,7 +195,7 @@ class Record:
         """The table and the notes, for a terminal."""
         rows = self.table()
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        right = {i for i, name in enumerate(rows[0]) if name in ("simulation", "theory", "paper", "z")}
+        right = {i for i, name in enumerate(rows[0]) if name in ("found", "theory", "paper", "z")}
         lines = [
             "  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
             for r in rows
@@ -198,7 +216,7 @@ class Record:
     def markdown(self) -> str:
         """The same as a block of a page."""
         head, *rows = self.table()
-        marks = ["---:" if name in ("simulation", "theory", "paper", "z") else "---" for name in head]
+        marks = ["---:" if name in ("found", "theory", "paper", "z") else "---" for name in head]
         lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in [head, marks, *rows]]
         sizes = ", ".join(f"{k} {v}" for k, v in self.settings.items())
         told = [f"`{self.command}` ({sizes}; {self.seconds:.0f} s)"]
@@ -240,21 +258,48 @@ def mean_and_error(values: Any, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(axis), values.std(axis, ddof=1) / math.sqrt(count)
 
 
+def measured(what: str, entry: str, values: Any, **more: Any) -> Finding:
+    """The mean of some values over the runs.
+
+    Args:
+        what: What it is.
+        entry: Which algorithm.
+        values: ``(runs,)``.
+        **more: What else `Finding` takes.
+    """
+    mean, se = mean_and_error(values)
+    return Finding(what, entry, float(mean), float(se), **more, runs=len(np.asarray(values)))
+
+
 def with_error(value: float, se: float) -> str:
     """A value with as many digits as its standard error allows."""
     if not se > 0:
         return f"{value:.4g}"
+    power = exponent(value, se)
+    if power:
+        return f"({value / 10**power:.{places(se) + power}f} ± {se / 10**power:.{places(se) + power}f})e{power:+03d}"
     return f"{digits(value, value, se)} ± {digits(se, value, se)}"
 
 
 def digits(number: float, value: float, se: float) -> str:
-    """A number as one with this standard error is printed: two digits of the error."""
-    if not (se > 0 and math.isfinite(se)):
+    """A number as the value with this standard error is printed: two digits of the error."""
+    if not (se > 0 and math.isfinite(se) and math.isfinite(value)):
         return f"{number:.4g}"
     if number == 0:
         return "0"
-    places = max(0, 1 - math.floor(math.log10(se)))
-    if places > (6 if abs(value) < 1e-3 else 8) or abs(value) >= 1e5:  # too many digits to read: with an exponent
-        shown = max(1, min(8, 2 + math.floor(math.log10(max(abs(value), se))) - math.floor(math.log10(se))))
-        return f"{number:.{shown - 1}e}"
-    return f"{number:.{places}f}"
+    power = exponent(value, se)
+    tail = f"e{power:+03d}" if power else ""
+    return f"{number / 10**power:.{places(se) + power}f}{tail}"
+
+
+def places(se: float) -> int:
+    """Decimals that show two digits of a standard error."""
+    return max(0, 1 - math.floor(math.log10(se)))
+
+
+def exponent(value: float, se: float) -> int:
+    """The power of ten that numbers are better written with; 0 for those that are not."""
+    largest = max(abs(value), se)
+    if math.isfinite(largest) and (places(se) > (6 if largest < 1e-3 else 8) or largest >= 1e5):
+        return max(math.floor(math.log10(largest)), -places(se))
+    return 0
