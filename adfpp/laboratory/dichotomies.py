@@ -32,6 +32,7 @@ from adfpp.laboratory.dichotomies_smooth import average, smooth
 from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error
 from adfpp.laboratory.students import adf_of, disagreement, perceptron
 from adfpp.theory import dichotomies as theory
+from adfpp.theory.covariance import full_online
 from adfpp.theory.perceptron import (
     annealed_perceptron,
     annealed_perceptron_law,
@@ -243,15 +244,14 @@ def figure_1(bench: Bench) -> tuple[tuple[list[Finding], Panel, dict[str, Any]],
     curves = {
         "η0 = 2": annealed_perceptron(alpha, 2.0, start=0.02) * (1.0 - correction),
         "ADF, spherical": bona(alpha).error,
-        "ADF, full": None,
+        "ADF, full": full_online(alpha).error,
     }
     findings, lines = [], []
     for name, curve in curves.items():
         error, se = mean_and_error(found[name])
         lines.append(Line(name, alpha, error, se, group=name))
-        if curve is not None:
-            where = f"(4), N = {size}" if name == "η0 = 2" else f"{name}, N → ∞"
-            lines.append(Line(where, alpha, curve, kind="theory", group=name))
+        where = f"(4), N = {size}" if name == "η0 = 2" else f"{name}, N → ∞"
+        lines.append(Line(where, alpha, curve, kind="theory", group=name))
         for i in (steps // 2, steps - 1):
             findings.append(
                 Finding(
@@ -259,7 +259,7 @@ def figure_1(bench: Bench) -> tuple[tuple[list[Finding], Panel, dict[str, Any]],
                     name,
                     error[i] * alpha[i],
                     se[i] * alpha[i],
-                    None if curve is None else curve[i] * alpha[i],
+                    curve[i] * alpha[i],
                     4.0 / math.pi if name == "η0 = 2" else None,
                     "theory" if name == "η0 = 2" else None,
                     why="" if name == "η0 = 2" else "the curve is for N → ∞",

@@ -1,4 +1,4 @@
-"""One picture a record: theory as lines, simulation as points with error bars, the paper's figures as crosses."""
+"""One picture a record: theory as lines, simulation as points with error bars, the paper's figures in black."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ __all__ = ["draw", "save"]
 
 MARKERS = "os^Dvph*<>"
 ACROSS = 3
+CROSSES = 8  # of a paper, from which on they are a line
+POINTS = 25  # of a simulation, of which no more can be told apart
 
 
 def draw(record: Record) -> Any:
@@ -63,13 +65,18 @@ def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
         if line.kind == "theory":
             axes.plot(x, y, color=tint, lw=1.4, label=line.label)
         elif line.kind == "paper":
-            axes.plot(x, y, "x", color="black", ms=8, mew=1.6, label=line.label, zorder=5)
+            style: dict[str, Any] = {"marker": "x", "ls": "", "ms": 8, "mew": 1.6, "zorder": 5}
+            if len(x) > CROSSES:
+                style = {"ls": "--", "lw": 1.2}
+            axes.plot(x, y, color="black", label=line.label, **style)
         elif line.kind == "band":
             axes.plot(x, y, color=tint, lw=1.4, label=line.label)
             if se is not None:
                 low = np.maximum(y - se, 1e-3 * y) if "y" in panel.log else y - se
                 axes.fill_between(x, low, y + se, color=tint, alpha=0.2, lw=0)
         else:
+            some = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).astype(int))
+            x, y, se = x[some], y[some], None if se is None else se[some]
             marker = MARKERS[order.index(group_of(line)) % len(MARKERS)]
             axes.errorbar(x, y, se, fmt=marker, color=tint, ms=4, capsize=2, lw=1, label=line.label)
     for side in panel.log:
@@ -79,7 +86,8 @@ def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
         plain_ticks(getattr(axes, f"{side}axis"))
     axes.set(xlabel=panel.x, ylabel=panel.y)
     axes.set_title(panel.title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
+    if any(line.label for line in panel.lines):
+        axes.legend(framealpha=0.6, edgecolor="none", fontsize=8)
 
 
 def plain_ticks(axis: Any) -> None:

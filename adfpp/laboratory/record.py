@@ -103,8 +103,8 @@ class Line:
         x: ``(n,)``.
         y: ``(n,)``.
         se: ``(n,)`` standard errors, or None.
-        kind: "theory" is drawn as a line, "simulation" as points with error bars, "paper" as crosses, "band" as a line
-            with its standard errors shaded.
+        kind: "theory" is drawn as a line, "simulation" as points with error bars (of many some),
+            "paper" as black crosses or a dashed line, "band" as a line with its standard errors shaded.
         group: Curves of one group have one colour; its label by default.
     """
 
