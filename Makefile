@@ -42,7 +42,7 @@ bench: $(VENV)/test.stamp
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	@rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .jax_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each extra of pyproject.toml; a change of that file installs again.

@@ -1,6 +1,7 @@
 """What every test shares: the CPU, float64, no display, and the same Hypothesis examples each time."""
 
 import os
+from pathlib import Path
 
 # Read when JAX and Matplotlib are first imported, and handed on to the programs that a test starts.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -11,6 +12,13 @@ from collections.abc import Iterator
 import hypothesis
 import jax
 import pytest
+
+# Most of the time goes into compiling, and the workers, the slow tests and the next run compile the same programs.
+# A program that is read while another worker writes it, or was cut off, is compiled again (pyproject.toml ignores that
+# warning); the programs that a test starts make warnings errors themselves, and do without.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).resolve().parents[1] / ".jax_cache"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Most tests compare with an oracle to 1e-8 or better, which float32 cannot tell from a mistake. Arrays made
 # before the switch keep their precision, so it comes first. Tests of float32 ask for the fixture below.

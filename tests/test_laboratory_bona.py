@@ -9,6 +9,7 @@ from numpyro.infer.util import log_density
 from scipy.stats import norm
 
 from adfpp.laboratory import bona
+from adfpp.laboratory.students import clean
 from adfpp.theory import perceptron as theory
 
 
@@ -34,10 +35,10 @@ def test_table_constants_hold() -> None:
 def test_a_row_gains_nothing_by_the_equation_as_printed() -> None:
     """On the curve (22) as printed is 0; corrected it is the slope of ρ along the curve, by central differences."""
     alpha, step = 3.0, 1e-4
-    below, at, above = (theory.optimal_online(alpha + s) for s in (-step, 0.0, step))
+    below, at, above = (theory.optimal_online(np.array([alpha + s])) for s in (-step, 0.0, step))
     slope = (np.sqrt(above.overlap) - np.sqrt(below.overlap)) / (2 * step)
-    np.testing.assert_allclose(bona.gain(float(at.overlap), float(at.error), False), slope, rtol=1e-6)
-    assert bona.gain(float(at.overlap), float(at.error), True) == 0.0
+    np.testing.assert_allclose(bona.gain(at, False), slope, rtol=1e-6)
+    assert bona.gain(at, True) == 0.0
 
 
 @pytest.mark.parametrize("beta", [0.3, 4.0])
@@ -62,7 +63,7 @@ def test_order_parameters() -> None:
 def test_rows_are_the_teachers() -> None:
     """Standard normal inputs in double precision, labelled without noise."""
     teacher = jax.numpy.asarray(np.random.default_rng(4).normal(size=50))
-    x, y = bona.noise_free_rows(teacher, jax.random.key(5), 400)
+    x, y = clean(teacher, jax.random.key(5), 400)
     assert x.dtype == y.dtype == np.float64
     np.testing.assert_array_equal(np.asarray(y), np.asarray(x) @ np.asarray(teacher) > 0)
     assert abs(float(x.mean())) < 4 / math.sqrt(x.size)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
-from adfpp.laboratory import opper, opper_laws
+from adfpp.laboratory import mean_and_error, opper, opper_laws
 from adfpp.theory.asymptotics import nearest_probit, probit_link
 from adfpp.theory.channel import information
 from adfpp.theory.covariance import full_online, full_online_constant
@@ -106,6 +106,14 @@ def test_entropic_error_is_the_integral() -> None:
         covariance = np.diag([variance, 0.0, 0.0])[None]
         found = opper_laws.entropic_error(case, mean * np.eye(3)[:1], covariance)
         np.testing.assert_allclose(found, expected, atol=2e-7)
+
+
+def test_limit_of_what_is_learned_by_rows() -> None:
+    """Terms (a + b ln t)/t leave no error, wherever the last time is."""
+    times = 100 * 2 ** np.arange(9)
+    values = np.stack([c + (a + b * np.log(times)) / times for c, a, b in ((2.0, -30.0, 7.0), (0.6, 80.0, 0.0))])
+    for last in (-1, -3):
+        np.testing.assert_allclose(opper_laws.limit(times, values, last), [2.0, 0.6], rtol=1e-12)
 
 
 # The curve of full ADF
@@ -219,6 +227,35 @@ def test_threshold_gradient_and_exact_bayes() -> None:
 
     moments = [quad(lambda v, k=k: v**k * posterior(v), -0.8, 1.0, epsabs=0, limit=200)[0] for k in (0, 1)]
     np.testing.assert_allclose(mean, moments[1] / moments[0], atol=1e-7)
+
+
+def test_late_gradient_is_the_variance_of_the_linear_recursion() -> None:
+    """ε ← (1 − γ) ε + γ ξ from −θ*, a row at a time."""
+    information, delay, square, times = 1.7, 10.0, opper.THRESHOLD**2, np.arange(1, 201)
+    squares = []
+    for t in times:
+        rate = 1 / (t + delay)
+        square = (1 - rate) ** 2 * square + rate**2 / information
+        squares.append(t * information * square)
+    np.testing.assert_allclose(opper.late_gradient(times, delay, information), squares, rtol=1e-12)
+
+
+# EP beside ADF
+
+
+def test_few_runs_helped_by_many() -> None:
+    """The mean is unbiased and its error is right, each within 4 standard errors, over repetitions."""
+    rng = np.random.default_rng(6)
+    repeats, checked, runs = 4000, 12, 40
+    common, own, other = (rng.normal(size=(runs, repeats)) for _ in range(3))
+    some, many = 1.0 + common + 0.2 * own, 3.0 + common + 0.3 * other
+    mean, error = opper.from_some(some[:checked], many)
+    assert abs(mean.mean() - 1.0) < 4 * mean.std() / np.sqrt(repeats)
+    apart = (mean - 1.0) ** 2 - error**2
+    assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(repeats)
+    assert error.mean() < 0.75 * (some[:checked].std(0, ddof=1) / np.sqrt(checked)).mean()
+    for found, expected in zip(opper.from_some(some, many), mean_and_error(some), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_curves_see_the_rows_that_ep_sees() -> None:

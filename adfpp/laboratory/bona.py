@@ -15,8 +15,8 @@ import adfpp
 from adfpp.baselines import Learner, Rosenblatt, ScalarBOnA, VariationalOptimum
 from adfpp.distributions import Rosenblatt as Soft
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error
-from adfpp.laboratory.students import adf_of, disagreement, perceptron, settled
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.students import Start, adf_of, clean, disagreement, perceptron, settled, together
 from adfpp.theory import perceptron as theory
 from adfpp.theory.covariance import full_online
 
@@ -41,15 +41,9 @@ def soft_perceptron(beta: float) -> Callable[..., None]:
     return model
 
 
-def noise_free_rows(teacher: jax.Array, rng_key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Standard normal inputs ``(count, N)``, drawn in single precision for speed, and the teacher's labels."""
-    x = jax.random.normal(rng_key, (count, teacher.size), jnp.float32).astype(teacher.dtype)
-    return x, (x @ teacher > 0).astype(x.dtype)
-
-
 def rows_at(teacher: jax.Array, key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A chunk of a stream, as `along` draws it."""
-    return noise_free_rows(teacher, key, CHUNK)
+    return clean(teacher, key, CHUNK)
 
 
 def drawn(rng_key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
@@ -64,28 +58,39 @@ def orders(mean: jax.Array, width: jax.Array, teacher: jax.Array) -> jax.Array:
     return jnp.stack([angle / math.pi, mean @ mean / mean.size, width, jnp.cos(angle)])
 
 
-def held(what: str, entry: str, value: Any, se: Any, target: Any, kind: Any = "theory", **more: Any) -> Finding:
-    """A figure held against a number of the theory's."""
-    return Finding(what, entry, float(value), float(se), float(target), held=kind, **more)
+def held(what: str, entry: str, values: Any, target: Any, kind: Any = "theory", **more: Any) -> Finding:
+    """The mean of values ``(runs,)``, held against a number of the theory's."""
+    return measured(what, entry, values, theory=float(target), held=kind, **more)
 
 
-def four(entry: str, alphas: tuple[float, ...], value: Any, se: Any, law: theory.BonaCurve) -> list[Finding]:
-    """The figures of `orders`, ``(αs, 4)`` each, against a curve."""
+def sure(what: str, entry: str, value: Any, target: Any, tolerance: float, why: str) -> Finding:
+    """A figure in which nothing is random, held against a number of the theory's."""
+    return Finding(what, entry, float(value), theory=float(target), held="theory", tolerance=tolerance, why=why)
+
+
+def four(entry: str, alphas: tuple[float, ...], values: np.ndarray, law: theory.BonaCurve) -> list[Finding]:
+    """The figures of `orders`, ``(runs, αs, 4)``, against a curve."""
     lines = (("error", law.error), ("Q", law.length), ("ζ", law.width), ("ρ", law.overlap))
     return [
-        held(f"{what} at α = {a:g}", entry, value[k, i], se[k, i], line[k])
+        held(f"{what} at α = {a:g}", entry, values[:, k, i], line[k])
         for i, (what, line) in enumerate(lines)
         for k, a in enumerate(alphas)
     ]
 
 
-def baseline(learner: Learner, size: int, **given: Any) -> tuple[Any, Callable[[Any, Any], Any]]:
+def seen(label: str, alphas: np.ndarray, values: np.ndarray, power: int = 1, group: str = "") -> Line:
+    """The means of values ``(runs, αs)`` times a power of α, with their standard errors."""
+    mean, error = mean_and_error(values * alphas**power)
+    return Line(label, alphas, mean, error, group=group)
+
+
+def baseline(learner: Learner, size: int, **given: Any) -> Start:
     """A baseline as `adf_of` gives an ADF: its state before any row, and ``update(state, (x, y))``."""
     state = learner.init(jax.random.key(0), jnp.zeros((1, size)), **given)
     return state, lambda state, rows: learner.update(state, rows[0], y=rows[1])[0]
 
 
-def spherical(model: Callable[..., None], size: int, rows: int = CHUNK) -> tuple[Any, Callable[[Any, Any], Any]]:
+def spherical(model: Callable[..., None], size: int, rows: int = CHUNK) -> Start:
     """The engine with a spherical Gaussian."""
     return adf_of(model, np.zeros((rows, size)), np.zeros(rows), family="spherical")
 
@@ -108,14 +113,6 @@ def stream(
         return jax.tree.map(lambda a: a[places(alphas, size)], found)
 
     return one
-
-
-def abreast(learners: list[tuple[Any, Callable[[Any, Any], Any]]]) -> tuple[list[Any], Callable[[Any, Any], list[Any]]]:
-    """Several learners as one, on the same rows."""
-    updates = [update for _, update in learners]
-    return [state for state, _ in learners], lambda states, rows: [
-        update(state, rows) for state, update in zip(states, updates, strict=True)
-    ]
 
 
 # ------------------------------------------------------------------------------------------ equations (10) and (11)
@@ -153,11 +150,9 @@ def equations(bench: Bench) -> Found:
 
     found = bench.replicate("equations (10) and (11)", one, runs)
     findings = [
-        held(
-            f"largest difference in {what}", f"{k}, {LENGTH[m]}", part.max(), 0.0, 0.0, tolerance=1e-10, why="rounding"
-        )
+        sure(f"largest {what}", f"{k}, {LENGTH[m]}", part.max(), 0.0, 1e-10, "rounding")
         for (k, m), parts in found.items()
-        for what, part in zip(("ω, a weight", "ζ, relatively"), parts, strict=True)
+        for what, part in zip(("difference of a weight ω", "relative difference of ζ"), parts, strict=True)
     ]
     notes = [
         f"The largest difference between the engine and the letter's update is {max(f.value for f in findings):.1e}"
@@ -171,22 +166,21 @@ def neglect(bench: Bench, alpha: int) -> tuple[list[Finding], str, Panel]:
     """What |ξ|² = N changes in ζ, and how much ζ varies over streams."""
     runs, findings, spread = bench.pick(32, 128), [], []
     for size in SIZES:
-        both = abreast([baseline(ScalarBOnA(mean_length=m), size) for m in LENGTH])
+        both = together({m: baseline(ScalarBOnA(mean_length=m), size) for m in LENGTH})
 
         def measure(states: Any, teacher: Any) -> jax.Array:
-            return jnp.stack([s.kept.width for s in states])
+            return jnp.stack([states[m].kept.width for m in LENGTH])
 
         one = stream(*both, measure, size, (alpha,))
         mean, own = bench.replicate(f"|ξ|² = N, N = {size}", one, runs, 16)[:, 0].T
         spread.append(100.0 * float(own.std(ddof=1) / own.mean()))
         square, doubt = (float(v) for v in mean_and_error((mean / own - 1.0) ** 2))
         root = math.sqrt(square)
-        findings.append(
-            Finding(f"change of ζ at α = {alpha}, N = {size}, %", "|ξ|² = N", 100 * root, 50 * doubt / root)
-        )
+        what = f"change of ζ at α = {alpha}, N = {size}, %"
+        findings.append(Finding(what, "|ξ|² = N", 100 * root, 50 * doubt / root, runs=runs))
     changes = [f.value for f in findings]
     note = (
-        f"To take |ξ|² = N, as the letter does, changes ζ by {' and '.join(f'{v:.2g}%' for v in changes)} (root mean "
+        f"Taking |ξ|² = N, as the letter does, changes ζ by {' and '.join(f'{v:.2g}%' for v in changes)} (root mean "
         f"square at α = {alpha}) at N = {' and '.join(str(n) for n in SIZES)}, and ζ itself varies by "
         f"{' and '.join(f'{v:.2g}%' for v in spread)} from stream to stream: orders 1/N and 1/√N."
     )
@@ -206,26 +200,26 @@ def curve(bench: Bench) -> Found:
         return orders(state.belief.mean, state.belief.scale**2, teacher)
 
     one = stream(*spherical(perceptron(), size), measure, size, alphas)
-    value, se = mean_and_error(bench.replicate("spherical ADF", one, runs, 16))
-    at = np.array(alphas)
+    found = bench.replicate("spherical ADF", one, runs, 16)
+    at, error = np.array(alphas), found[..., 0]
     wanted, printed = theory.bona(at), theory.bona(at, as_printed=True)
-    on_curve = four("ADF, spherical", alphas, value, se, wanted)
+    on_curve = four("ADF, spherical", alphas, found, wanted)
     against = [
-        held(f"error at α = {a:g}", f"ADF, spherical, against {PRINTED}", v, e, target, "below")
-        for a, v, e, target in zip(alphas, value[:, 0], se[:, 0], printed.error, strict=True)
+        held(f"error at α = {a:g}", f"ADF, spherical, against {PRINTED}", values, target, "below")
+        for a, values, target in zip(alphas, error.T, printed.error, strict=True)
     ]
     grid, late = np.geomspace(0.1, 1000.0, 81), np.array([30.0, 100.0, 300.0, 1000.0])
     right, wrong = theory.bona(grid), theory.bona(grid, as_printed=True)
     figure = (
         Line("error, theory", grid, right.error, kind="theory", group="e"),
-        Line("error, ADF", at, value[:, 0], se[:, 0], group="e"),
+        seen("error, ADF", at, error, 0, group="e"),
         Line("ζ, theory", grid, right.width, kind="theory", group="z"),
-        Line("ζ, ADF", at, value[:, 2], se[:, 2], group="z"),
+        seen("ζ, ADF", at, found[..., 2], 0, group="z"),
         Line("letter: 0.88/α", late, 0.88 / late, kind="paper"),
     )
     both = (
         Line(CORRECTED, grid, right.error * grid, kind="theory", group="e"),
-        Line("ADF", at, value[:, 0] * at, se[:, 0] * at, group="e"),
+        seen("ADF", at, error, group="e"),
         Line(PRINTED, grid, wrong.error * grid, kind="theory"),
         Line("letter: 0.88/α", late, np.full(4, 0.88), kind="paper"),
     )
@@ -235,7 +229,7 @@ def curve(bench: Bench) -> Found:
         f"at α = {', '.join(f'{a:g}' for a in MARKS)}; with (22) as printed it is {wrong.error[-1] * 1000:.2f} at "
         f"α = 1000 and still rises. ζ α² is {right.width[-1] * 1e6:.2f} at α = 1000.",
         f"The engine is within {max(abs(f.z or 0) for f in on_curve):.1f} standard errors of the corrected curve, and "
-        f"{min(-(f.z or 0) for f in against):.0f} or more below the errors of the equation as printed.",
+        f"at least {min(-(f.z or 0) for f in against):.0f} below the errors that the printed equation gives.",
     ]
     settings = {"N": size, "runs": runs, "rows": round(alphas[-1] * size)}
     return Found([*on_curve, *against, *constants()], panels, notes, settings)
@@ -246,15 +240,16 @@ def constants() -> list[Finding]:
     right, best = theory.bona(MARKS), theory.optimal_online(MARKS)
     why = "the integrators' own errors; theory is dq̂/dα = I(q), the optimum of Kinouchi and Caticha"
     findings = [
-        held(f"error · α at α = {a:g}", CORRECTED, e, 0.0, other, tolerance=1e-6, why=why)
+        sure(f"error · α at α = {a:g}", CORRECTED, e, other, 1e-6, why)
         for a, e, other in zip(MARKS, right.error * MARKS, best.error * MARKS, strict=True)
     ]
-    square = held("ζ · α² at α = 1000", CORRECTED, right.width[-1] * 1e6, 0.0, 1e6 * (1.0 - best.overlap[-1]),
-                  tolerance=1e-4, why=why)  # fmt: skip
+    width, gap = 1e6 * right.width[-1], 1e6 * (1.0 - best.overlap[-1])
+    square = sure("ζ · α² at α = 1000", CORRECTED, width, gap, 1e-4, why)
     last = "error · α at α = 1000, in the letter"
     wrong = float(theory.bona(1000.0, as_printed=True).error * 1000.0)
     letter = Finding(last, CORRECTED, findings[-1].value, paper=0.88, held="paper", tolerance=5e-3, why=DIGITS)
-    return [*findings, square, letter, Finding(last, PRINTED, wrong, paper=0.88, why="the erratum: no constant")]
+    misprint = Finding(last, PRINTED, wrong, paper=0.88, why="the misprint: no constant")
+    return [*findings, square, letter, misprint]
 
 
 # ------------------------------------------------------------------------------------------ equation (22)
@@ -268,7 +263,7 @@ def erratum(bench: Bench) -> Found:
     teacher = jnp.zeros(size).at[0].set(1.0)
 
     def one(key: jax.Array) -> jax.Array:
-        row = noise_free_rows(teacher, key, 1)
+        row = clean(teacher, key, 1)
 
         def gained(length: Any, width: Any, angle: Any) -> jax.Array:
             mean = jnp.zeros(size).at[0].set(jnp.cos(angle)).at[1].set(jnp.sin(angle)) * jnp.sqrt(size * length)
@@ -278,22 +273,21 @@ def erratum(bench: Bench) -> Found:
 
         return jnp.stack([gained(q, 1.0 - q, math.pi * e) for q, e in zip(states.overlap, states.error, strict=True)])
 
-    value, se = mean_and_error(bench.replicate("one row", one, rows, 1000))
-    slopes = [[gain(*s, k) for s in zip(states.overlap, states.error, strict=True)] for k in (False, True)]
+    found, at = bench.replicate("one row", one, rows, 1000), np.array(alphas)
+    value, se = mean_and_error(found)
+    slopes = [gain(states, as_printed) for as_printed in (False, True)]
     findings = [
-        held(f"dρ/dα at α = {a:g}", f"ADF, one row, against {name}", v, e, slope, kind)
-        for a, v, e, *both in zip(alphas, value, se, *slopes, strict=True)
+        held(f"dρ/dα at α = {a:g}", f"ADF, one row, against {name}", values, slope, kind)
+        for a, values, *both in zip(alphas, found.T, *slopes, strict=True)
         for name, slope, kind in zip((CORRECTED, PRINTED), both, ("theory", "above"), strict=True)
     ]
     grid = np.geomspace(0.1, 100.0, 41)
     there = theory.optimal_online(grid)
     lines = [
-        Line(
-            name, grid, grid * [gain(*s, k) for s in zip(there.overlap, there.error, strict=True)], None, "theory", name
-        )
-        for name, k in ((CORRECTED, False), (PRINTED, True))
+        Line(name, grid, grid * gain(there, as_printed), kind="theory", group=name)
+        for name, as_printed in ((CORRECTED, False), (PRINTED, True))
     ]
-    points = Line("ADF, one row", alphas, value * alphas, se * alphas, group=CORRECTED)
+    points = seen("ADF, one row", at, found, group=CORRECTED)
     notes = [
         f"The mean change of ρ by one row, times N = {size}, over {rows} rows at each of {len(alphas)} states on the "
         f"corrected curve: {', '.join(f'{v:.3g} ± {s:.1g}' for v, s in zip(value, se, strict=True))}. The printed "
@@ -304,11 +298,14 @@ def erratum(bench: Bench) -> Found:
     return Found(findings, [panel], notes, {"N": size, "rows": rows})
 
 
-def gain(overlap: float, error: float, as_printed: bool) -> float:
-    """dρ/dα where Q = ρ² and ζ = 1 − Q."""
-    angle = math.pi * error
-    drift = theory.bona_drift(overlap, 1.0 - overlap, angle, as_printed=as_printed)
-    return round(-math.sin(angle) * drift.angle, 12) + 0.0  # as printed 0 but for rounding
+def gain(states: theory.Curve, as_printed: bool) -> np.ndarray:
+    """dρ/dα in some states of a curve on which Q = ρ² and ζ = 1 − Q."""
+    angles = math.pi * states.error
+    drifts = [
+        theory.bona_drift(q, 1.0 - q, angle, as_printed=as_printed).angle
+        for q, angle in zip(states.overlap, angles, strict=True)
+    ]
+    return np.round(-np.sin(angles) * drifts, 12) + 0.0  # as printed 0 but for rounding
 
 
 # ------------------------------------------------------------------------------------------ finite β
@@ -319,40 +316,40 @@ def finite_beta(bench: Bench) -> Found:
     size, runs = bench.pick(1000, 2000), bench.pick(24, 32)
     alphas = bench.pick((2.0, 10.0), (2.0, 10.0, 40.0))
     betas = (0.3, 1.0, 3.0)
-    engines = abreast([*(spherical(soft_perceptron(b), size) for b in betas), spherical(perceptron(), size)])
+    soft = {b: spherical(soft_perceptron(b), size) for b in betas}
+    engines = together({**soft, math.inf: spherical(perceptron(), size)})
 
     def measure(states: Any, teacher: Any) -> jax.Array:
-        return jnp.stack([orders(s.belief.mean, s.belief.scale**2, teacher) for s in states])
+        beliefs = [states[b].belief for b in (*betas, math.inf)]
+        return jnp.stack([orders(belief.mean, belief.scale**2, teacher) for belief in beliefs])
 
     one = stream(*engines, measure, size, alphas)
     found = bench.replicate("finite β", one, runs, 8)
-    value, se = mean_and_error(found)
-    extra, doubt = mean_and_error(found[:, :, :-1, 0] - found[:, :, -1:, 0])
+    error = found[..., 0]
+    extra, last = error - error[..., -1:], error[:, -1].mean(0)
     at, grid, far = np.array(alphas), np.geomspace(0.1, 1e5, 91), np.array([1e9, 1e10])
     step = theory.bona(at)
     lines = [
         Line("step, theory", grid, theory.bona(grid).error * grid, kind="theory", group="step"),
-        Line("step, ADF", at, value[:, -1, 0] * at, se[:, -1, 0] * at, group="step"),
+        seen("step, ADF", at, error[..., -1], group="step"),
     ]
     findings, notes = [], []
     for j, b in enumerate(betas):
         here, whole, end = (theory.bona(a, beta=b) for a in (at, grid, far))
         label, entry = f"β = {b:g}", f"ADF, spherical, β = {b:g}"
-        findings += four(entry, alphas, value[:, j], se[:, j], here)
+        findings += four(entry, alphas, found[:, :, j], here)
         findings += [
-            held(f"error at α = {a:g}, above the step's on the same rows", entry, v, e, target)
-            for a, v, e, target in zip(alphas, extra[:, j], doubt[:, j], here.error - step.error, strict=True)
+            held(f"error at α = {a:g}, above the step's on the same rows", entry, values, target)
+            for a, values, target in zip(alphas, extra[..., j].T, here.error - step.error, strict=True)
         ]
         law = end.error[0] / theory.bona_beta_law(far[0], b, end.length[0])
-        findings.append(
-            held("error at α = 10⁹, of its law c (β√Q)^(−1/4) α^(−3/4)", f"theory, {label}", law, 0.0, 1.0,
-                 tolerance=0.01, why="the law's next term")
-        )  # fmt: skip
+        what, why = "error at α = 10⁹, of its law c (β√Q)^(−1/4) α^(−3/4)", "the law's next term"
+        findings.append(sure(what, f"theory, {label}", law, 1.0, 0.01, why))
         lines.append(Line(f"{label}, theory", grid, whole.error * grid, kind="theory", group=label))
-        lines.append(Line(f"{label}, ADF", at, value[:, j, 0] * at, se[:, j, 0] * at, group=label))
+        lines.append(seen(f"{label}, ADF", at, error[..., j], group=label))
         notes.append(
             f"{label}: {100 * (here.error[-1] / step.error[-1] - 1):.0f}% more errors than the step at "
-            f"α = {alphas[-1]:g} by theory, {100 * (value[-1, j, 0] / value[-1, -1, 0] - 1):.0f}% measured; at α = 10⁹ "
+            f"α = {alphas[-1]:g} by theory, {100 * (last[j] / last[-1] - 1):.0f}% measured; at α = 10⁹ "
             f"the error falls as α^({math.log10(end.error[1] / end.error[0]):.3f})."
         )
     panel = Panel("Finite β on noise-free labels", "α", "error · α", tuple(lines), "xy")
@@ -372,7 +369,7 @@ LAWS = dict(zip(CURVES, ((0.28, 1 / 3), (0.88, 1.0), (0.88, 1.0), (0.44, 1.0)), 
 ROSENBLATT, OPTIMUM, BONA, BATCH = CURVES
 FULL = "ADF, full, one pass"
 CURVES[FULL] = lambda alpha: full_online(alpha).error
-TOLD = "0 for N → ∞; of order 1/N early on, for one who is told ρ"
+TOLD = "0 as N → ∞; at finite N it helps a little, early on, to be told ρ"
 
 
 def law(name: str, alpha: Any) -> Any:
@@ -386,18 +383,16 @@ def table(bench: Bench) -> Found:
     size, runs = 1000, bench.pick(32, 64)
     alphas = bench.pick((5.0, 10.0), (5.0, 10.0, 50.0))
     errors = bench.replicate("Table I, online", one_pass(size, alphas), runs, 16)
-    value, se = mean_and_error(errors)
-    apart, doubt = mean_and_error(errors[..., 2] - errors[..., 1])
     at, grid, late = np.array(alphas), np.geomspace(1.0, 1000.0, 61), np.array([100.0, 1000.0])
     online = (ROSENBLATT, OPTIMUM, BONA)
     findings = [
-        held(f"error at α = {a:g}", name, value[k, j], se[k, j], CURVES[name](at)[k], paper=law(name, a))
+        held(f"error at α = {a:g}", name, errors[:, k, j], CURVES[name](at)[k], paper=law(name, a))
         for j, name in enumerate(online)
         for k, a in enumerate(alphas)
     ]
     findings += [
-        Finding(f"error at α = {a:g}, less the optimum's on the same rows", BONA, float(v), float(e), 0.0, why=TOLD)
-        for a, v, e in zip(alphas, apart, doubt, strict=True)
+        measured(f"error at α = {a:g}, less the optimum's on the same rows", BONA, values, theory=0.0, why=TOLD)
+        for a, values in zip(alphas, (errors[..., 2] - errors[..., 1]).T, strict=True)
     ]
     small, marks = bench.pick(100, 200), (5, 10)
     again = revisited(bench, small, marks, bench.pick(16, 32))
@@ -405,7 +400,7 @@ def table(bench: Bench) -> Found:
     drawn_once = (ROSENBLATT, BONA, BATCH)  # the curve of the variational optimum is BOnA's
     shown = (*drawn_once, FULL)
     lines = [Line(f"{n}, theory", grid, CURVES[n](grid) * grid, kind="theory", group=n) for n in shown]
-    lines += [Line(n, at, value[:, j] * at, se[:, j] * at, group=n) for j, n in enumerate(online)]
+    lines += [seen(n, at, errors[..., j], group=n) for j, n in enumerate(online)]
     crosses = np.concatenate([law(n, late) * late for n in drawn_once])
     lines.append(Line("letter, asymptotic", np.tile(late, len(drawn_once)), crosses, kind="paper"))
     settings = {"N": size, "runs": runs, "rows": round(alphas[-1] * size)}
@@ -428,14 +423,16 @@ def limits() -> list[Finding]:
 def one_pass(size: int, alphas: tuple[float, ...]) -> Callable[[jax.Array], jax.Array]:
     """The errors ``(αs, 3)`` of Table I's online algorithms on one stream."""
     optimum = baseline(VariationalOptimum(), size, teacher=jnp.ones(size))
-    begun, update = abreast([baseline(Rosenblatt(), size), optimum, spherical(perceptron(), size)])
+    online = {ROSENBLATT: baseline(Rosenblatt(), size), OPTIMUM: optimum, BONA: spherical(perceptron(), size)}
+    begun, update = together(online)
 
-    def start(teacher: jax.Array) -> list[Any]:
-        told = begun[1].kept._replace(teacher=teacher / jnp.linalg.norm(teacher))
-        return [begun[0], begun[1]._replace(kept=told), begun[2]]
+    def start(teacher: jax.Array) -> dict[str, Any]:
+        told = begun[OPTIMUM].kept._replace(teacher=teacher / jnp.linalg.norm(teacher))
+        return begun | {OPTIMUM: begun[OPTIMUM]._replace(kept=told)}
 
     def measure(states: Any, teacher: jax.Array) -> jax.Array:
-        return disagreement(jnp.stack([*(s.kept.weights for s in states[:2]), states[2].belief.mean]), teacher)
+        weights = [*(states[name].kept.weights for name in (ROSENBLATT, OPTIMUM)), states[BONA].belief.mean]
+        return disagreement(jnp.stack(weights), teacher)
 
     return stream(start, update, measure, size, alphas)
 
@@ -448,7 +445,7 @@ def revisited(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> np.
 
     def one(key: jax.Array) -> Any:
         teacher, rows_key = drawn(key, size)
-        x, y = noise_free_rows(teacher, rows_key, marks[1] * size)
+        x, y = clean(teacher, rows_key, marks[1] * size)
         errors = []
         for state, update in learners:
             for stop in (a * size for a in marks):
@@ -468,29 +465,25 @@ def revisited(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> np.
 
 def beyond(errors: np.ndarray, marks: tuple[int, int]) -> tuple[list[Finding], list[str], list[Line]]:
     """Findings of full ADF and EP: against batch Bayes, and against each other on the same rows."""
-    value, se = mean_and_error(errors)
-    less, doubt = mean_and_error(np.diff(errors, axis=2))
     at = np.array(marks, float)
-    batch = CURVES[BATCH](at)
+    batch, full = CURVES[BATCH](at), CURVES[FULL](at)
+    value, se = mean_and_error(errors * at[:, None])
+    less = np.diff(errors, axis=2)
     findings, notes = [], []
     for k, a in enumerate(marks):
         findings += [
-            held(f"error at α = {a}", FULL, value[k, 1], se[k, 1], CURVES[FULL](at)[k]),
-            held(f"error at α = {a}", BATCH, value[k, 2], se[k, 2], batch[k], paper=law(BATCH, a)),
-            held(f"error at α = {a}, less BOnA's on the same rows", FULL, less[k, 0], doubt[k, 0], 0.0, "below"),
-            held(f"error at α = {a}, less full ADF's on the same rows", BATCH, less[k, 1], doubt[k, 1], 0.0, "below"),
+            held(f"error at α = {a}", FULL, errors[:, k, 1], full[k]),
+            held(f"error at α = {a}", BATCH, errors[:, k, 2], batch[k], paper=law(BATCH, a)),
+            held(f"error at α = {a}, less BOnA's on the same rows", FULL, less[:, k, 0], 0.0, "below"),
+            held(f"error at α = {a}, less full ADF's on the same rows", BATCH, less[:, k, 1], 0.0, "below"),
         ]
-        spherical, full, ep = value[k] * a
+        scalar, whole, again = value[k]
         notes.append(
-            f"error · α at α = {a}: BOnA {spherical:.3f}, full ADF {full:.3f} ± {se[k, 1] * a:.3f}, EP {ep:.3f} ± "
-            f"{se[k, 2] * a:.3f}, and batch Bayes by theory {batch[k] * a:.3f}. Full covariances in one pass win "
-            f"{100 * (spherical - full) / (spherical - batch[k] * a):.0f}% of the way from BOnA to batch Bayes."
+            f"error · α at α = {a}: BOnA {scalar:.3f}, full ADF {whole:.3f} ± {se[k, 1]:.3f}, EP {again:.3f} ± "
+            f"{se[k, 2]:.3f}, and batch Bayes by theory {batch[k] * a:.3f}. Full covariances in one pass go "
+            f"{100 * (scalar - whole) / (scalar - batch[k] * a):.0f}% of the way from BOnA to batch Bayes."
         )
-    points = [
-        Line(FULL, at, value[:, 1] * at, se[:, 1] * at),
-        Line(BATCH, at, value[:, 2] * at, se[:, 2] * at, group=BATCH),
-    ]
-    return findings, notes, points
+    return findings, notes, [seen(FULL, at, errors[..., 1]), seen(BATCH, at, errors[..., 2], group=BATCH)]
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

@@ -22,6 +22,7 @@ __all__ = [
     "NOISE",
     "ROWS",
     "SEEN",
+    "SPREAD",
     "Entry",
     "Measured",
     "bayes",
@@ -138,7 +139,7 @@ class Measured(NamedTuple):
     error: Any
 
 
-def measured(entry: Entry, x: jax.Array, y: jax.Array) -> Measured:
+def on_stream(entry: Entry, x: jax.Array, y: jax.Array) -> Measured:
     """Follows a stream."""
     path = followed(entry, x, y)
     before = jnp.concatenate([entry.read(entry.state)[None], path[:-1]])
@@ -152,7 +153,7 @@ def streams(bench: Bench, what: str, entries: dict[str, Entry], runs: int) -> di
 
     def one(rng_key: jax.Array) -> dict[str, Measured]:
         x, y = rows_drawn(rng_key)
-        return {name: measured(entry, x, y) for name, entry in entries.items()}
+        return {name: on_stream(entry, x, y) for name, entry in entries.items()}
 
     found = bench.replicate(what, one, runs, at_once=100)
     return {name: found[name] for name in entries}

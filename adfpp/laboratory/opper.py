@@ -4,7 +4,7 @@ The laws at many rows are in `opper_laws`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,22 +19,16 @@ import adfpp
 from adfpp.baselines import NaturalGradient
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.opper_laws import asymptotics, compared, entropy, measured, points
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error
-from adfpp.laboratory.students import adf_of, disagreement, perceptron, rows_of, settled
+from adfpp.laboratory.opper_laws import asymptotics, compared, entropy, points
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.students import Start, adf_of, disagreement, perceptron, rows_of, settled, together
 from adfpp.theory.covariance import full_online, full_online_constant
 from adfpp.theory.perceptron import bayes_batch, cramer_rao_threshold, optimal_online
 
 FULL, SPHERICAL, DIAGONAL, EP = "ADF, full", "ADF, spherical", "ADF, diagonal", "EP"
-GRADIENT, LATE, EXACT = "natural gradient", "natural gradient, late", "exact Bayes"
-Start = tuple[Any, Callable[[Any, Any], Any]]  # a state before any row, and update(state, rows)
+GRADIENT, SOON, LATE = "natural gradient", "natural gradient, 1/J(0) late", "natural gradient, late"
+EXACT = "exact Bayes"
 Draw = Callable[[jax.Array, jax.Array], Any]
-
-
-def together(students: Mapping[str, Start]) -> Start:
-    """Several students of one stream as one: their states by name, and the update of all."""
-    states = {name: state for name, (state, _) in students.items()}
-    return states, lambda states, rows: {name: learn(states[name], rows) for name, (_, learn) in students.items()}
 
 
 # ---------------------------------------------------------------------------------------------- Figure 1
@@ -64,6 +58,15 @@ def threshold_gradient(delay: float = 0.0) -> Start:
     return (jnp.zeros(()), jnp.zeros(())), lambda state, rows: lax.scan(step, state, rows)[0]
 
 
+def late_gradient(times: np.ndarray, delay: float, information: float) -> np.ndarray:
+    """t·J·E(θ_t − θ*)² of `threshold_gradient` where its steps are so short that the score is linear in θ.
+
+    Then ε_t = (1 − γ_t) ε_{t−1} + γ_t ξ_t with Var ξ = 1/J and γ_t = 1/(t + delay), so (t + delay) ε_t is delay · ε_0
+    plus t such ξ.
+    """
+    return (times / (times + delay)) ** 2 * (1 + information * (delay * THRESHOLD) ** 2 / times)
+
+
 def exact_threshold() -> tuple[Start, Callable[[jax.Array], jax.Array]]:
     """Bayes' rule on a grid of θ, and its mean: exact while the posterior lies on the grid and is wider than a step."""
     grid = THRESHOLD + 0.03 * jnp.arange(-30, 31)
@@ -80,11 +83,14 @@ def threshold(bench: Bench) -> Found:
     chunk, steps, runs, delay = 10, 100, bench.pick(1024, 16384), 10.0
     times, blank = chunk * np.arange(1, steps + 1), np.zeros(chunk)
     bound = cramer_rao_threshold(times, THRESHOLD, SPREAD)
+    own = late_gradient(times, delay, 1 / float(cramer_rao_threshold(1, THRESHOLD, SPREAD)))
+    short = float(cramer_rao_threshold(1, 0.0, SPREAD))  # 1/J(0)
     bayes, mean_of = exact_threshold()
     students = {
         FULL: adf_of(threshold_model, blank, blank),
         EXACT: bayes,
         GRADIENT: threshold_gradient(),
+        SOON: threshold_gradient(short),
         LATE: threshold_gradient(delay),
     }
     start, update = together(students)
@@ -96,26 +102,22 @@ def threshold(bench: Bench) -> Found:
 
     def measure(states: Any) -> dict[str, jax.Array]:
         theta = {FULL: states[FULL].belief.mean[0], EXACT: mean_of(states[EXACT])}
-        theta |= {name: states[name][0] for name in (GRADIENT, LATE)}
+        theta |= {name: states[name][0] for name in (GRADIENT, SOON, LATE)}
         return {name: (value - THRESHOLD) ** 2 for name, value in theta.items()}
 
     squares = bench.replicate("threshold", lambda key: along(update, start, draw, measure, key, steps), runs)
     ratio = {name: values / bound for name, values in squares.items()}
     findings = []
     for t in (30, 100, 300, 1000):
-        for name in (FULL, EXACT, LATE):
-            if name != EXACT or t >= 300:  # its grid is for narrow posteriors
-                what, values = f"t·J·E(θ − θ*)², t = {t}", ratio[name][:, t // chunk - 1]
-                if name == LATE and t == times[-1]:
-                    why = "early rows count for less, all by (1 + delay/t)²"
-                    held: Any = {"held": "theory", "tolerance": 2 * delay / t, "why": why}
-                    findings.append(measured(what, name, values, theory=1.0, **held))
-                else:
-                    unless = "the line is where t → ∞" if t < times[-1] else ""
-                    findings.append(compared(what, name, values, 1.0, unless))
+        what, at = f"t·J·E(θ − θ*)², t = {t}", t // chunk - 1
+        unless = "" if t == times[-1] else "the line is where t → ∞"
+        # the grid of exact Bayes is for narrow posteriors
+        findings += [compared(what, n, ratio[n][:, at], 1.0, unless) for n in (FULL, EXACT) if n == FULL or t >= 300]
+        unless = "" if t >= 100 else "the theory is linear in θ − θ*, and early steps are long"
+        findings.append(compared(what, LATE, ratio[LATE][:, at], own[at], unless))
     apart = measured("t·J·(squared error above exact Bayes)", FULL, (ratio[FULL] - ratio[EXACT])[:, -1])
-    lost = ~(ratio[GRADIENT][:, -1] < 25.0)  # not a number where θ left the reach of J
-    findings += [apart, measured("share of runs lost", GRADIENT, lost.astype(float))]
+    lost = {n: ~(ratio[n][:, -1] < 25.0) for n in (GRADIENT, SOON, LATE)}  # not a number where θ left the reach of J
+    findings += [apart, *(measured("share of runs lost", name, runs_lost) for name, runs_lost in lost.items())]
     seen, late = slice(2, None, 3), slice(29, None, 3)
     lines = [
         Line("Cramér-Rao, 1/(t·J)", times, bound, kind="theory"),
@@ -125,10 +127,11 @@ def threshold(bench: Bench) -> Found:
     notes = [
         f"On the same streams one pass of ADF and exact Bayes differ by {apart.value:+.4f} ± {apart.se:.4f} of the "
         f"bound at t = {times[-1]}: that is what projecting after every row has cost.",
-        f"The natural gradient with the rate 1/t loses {lost.sum()} of {runs} runs: an early step takes θ to where the "
-        f"inputs tell nothing, J(θ) is next to 0, and the next step is as long as its inverse. Started late, with "
-        f"1/(t + {delay:g}), it is as good as ADF. Early on it is below the line: it starts at 0, near the truth, and "
-        "moves little.",
+        f"The natural gradient with the rate 1/t loses {lost[GRADIENT].sum()} of {runs} runs: an early step takes θ to "
+        f"where no label tells anything, J(θ) is next to 0, and the next step is as long as its inverse. With the rate "
+        f"1/(t + {short:.2f}), late by 1/J(0) rows, it still loses {lost[SOON].sum()}; with 1/(t + {delay:g}) it "
+        f"loses {lost[LATE].sum()}. That one stays below the line, by theory at {own[-1]:.3f} of it at t = "
+        f"{times[-1]}, only because it starts at 0, which is near the truth, and moves slowly.",
     ]
     return Found(
         findings,
@@ -199,6 +202,48 @@ def settled_errors(
     return found
 
 
+def from_some(some: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard error of a student that only the first runs have, by its difference from one that all have.
+
+    The mean of the other student, less the mean difference over the first runs, is what is estimated. With as many
+    runs of both it would have the variance of `some`; the difference, of fewer runs, adds its own.
+
+    Args:
+        some: ``(checked, …)``.
+        other: ``(runs, …)``, of which the first are on the same rows as `some`.
+    """
+    checked, runs = len(some), len(other)
+    apart = other[:checked] - some
+    variance = some.var(0, ddof=1) / runs + apart.var(0, ddof=1) * (1 / checked - 1 / runs)
+    return other.mean(0) - apart.mean(0), np.sqrt(variance)
+
+
+def settled_points(label: str, some: Mapping[int, np.ndarray], other: np.ndarray, times: bool = False) -> Line:
+    """EP's errors ``{α: (checked,)}`` by their difference from another student's ``(runs, αs)``, times α if asked."""
+    at = np.array(list(some))
+    mean, error = from_some(np.stack(list(some.values()), 1), other[:, at - 1])
+    scale = at if times else 1.0
+    return Line(label, at, scale * mean, scale * error, group=EP)
+
+
+def beside(what: str, where: str, ep: np.ndarray, full: np.ndarray, batch: float, passed: float) -> list[Finding]:
+    """EP against batch Bayes, and how much full ADF is above it on the same rows.
+
+    Args:
+        what: The quantity.
+        where: At which α and N.
+        ep: ``(checked,)``, EP on the first runs.
+        full: ``(runs,)``, full ADF on all of them.
+        batch: Theory of batch Bayes.
+        passed: Theory of full ADF.
+    """
+    mean, error = (float(v) for v in from_some(ep, full))
+    return [
+        Finding(f"{what} {where}", EP, mean, error, theory=float(batch), held="theory", runs=len(ep)),
+        compared(f"{what} above EP's {where}", FULL, full[: len(ep)] - ep, passed - batch),
+    ]
+
+
 def noisy_perceptron(bench: Bench) -> Found:
     """Error against α for N = 50 and a larger N, beside the curves for N → ∞."""
     top, alphas = 10, (2, 4, 10)
@@ -228,10 +273,8 @@ def noisy_perceptron(bench: Bench) -> Found:
         what = f"error at α = {alpha}, N = 50"
         findings += [measured(what, name, small[name][:, alpha - 1]) for name in (DIAGONAL, LATE, GRADIENT)]
         if alpha in ep:
-            batch, passed = theory[EP][alpha - 1], theory[FULL][alpha - 1]
-            findings.append(compared(what, EP, ep[alpha], batch))
-            above = small[FULL][:checked, alpha - 1] - ep[alpha]
-            findings.append(compared(f"error above EP's at α = {alpha}, N = 50", FULL, above, passed - batch))
+            expected = (theory[n][alpha - 1] for n in (EP, FULL))
+            findings += beside("error", f"at α = {alpha}, N = 50", ep[alpha], small[FULL][:, alpha - 1], *expected)
     cost, doubt = mean_and_error((small[SPHERICAL] - small[FULL])[:, -1])
     ends = {name: float(values[:, -1].mean()) for name, values in small.items()}
     off = {n: 100 * (v[FULL][:, -1].mean() / theory[FULL][-1] - 1) for n, v in ((50, small), (large, big))}
@@ -241,14 +284,15 @@ def noisy_perceptron(bench: Bench) -> Found:
         f"{off[large]:+.1f}% at N = {large}.",
         f"Dropping the correlations costs {cost:.4f} ± {doubt:.4f} of error at α = {top}, N = 50 (spherical against "
         f"full); in theory {theory[SPHERICAL][-1] - theory[FULL][-1]:.4f}.",
-        f"The natural gradient with the rate 1/t begins with steps of {late:.0f} scores, does not come back, and ends "
-        f"at {ends[GRADIENT]:.3f}. Started {late:.0f} rows late, which is 1/J(0) and what the prior amounts to, it "
-        f"ends at {ends[LATE]:.4f}; full ADF at {ends[FULL]:.4f}, without being told the distribution of the inputs.",
+        f"The natural gradient with the rate 1/t begins with a step of {late:.0f} times the score, does not come back, "
+        f"and ends at {ends[GRADIENT]:.3f}. Started {late:.0f} rows late, which is 1/J(0) and what the prior amounts "
+        f"to, it ends at {ends[LATE]:.4f}; full ADF ends at {ends[FULL]:.4f}, without being told the distribution of "
+        "the inputs.",
     ]
     labels = {EP: "batch Bayes", FULL: "full ADF, N → ∞", SPHERICAL: "spherical ADF, N → ∞"}
     lines = [Line(label, every, theory[n], kind="theory", group=n) for n, label in labels.items()]
     shown = [points(f"{n}, N = 50", every, small[n], n) for n in (FULL, SPHERICAL, LATE)]
-    shown.append(points("EP, N = 50", np.array(list(ep)), np.stack(list(ep.values()), 1), EP))
+    shown.append(settled_points("EP, N = 50", ep, small[FULL]))
     wide = [points(f"{n}, N = {large}", every, values, n) for n, values in big.items()]
     axes = "α = rows / N", "error"
     return Found(
@@ -306,10 +350,10 @@ def noise_free(bench: Bench) -> Found:
     """Error times α of the noise-free perceptron, which the outlook leaves open."""
     top, large = bench.pick(20, 50), bench.pick(200, 400)
     sizes = {100: bench.pick(64, 512), large: bench.pick(32, 64)}
-    checked, alphas = bench.pick(16, 50), bench.pick((5,), (2, 5, 10))
+    checked, alphas = bench.pick(8, 16), bench.pick((5,), (2, 5, 10))
     more = {100: {}, large: {SPHERICAL: restricted(large, 0.0, "spherical")}}
     found = {n: curves_of(bench, f"noise-free, N = {n}", n, 0.0, top, runs, more[n]) for n, runs in sizes.items()}
-    ep = settled_errors(bench, "noise-free, N = 100", 100, 0.0, checked, alphas)
+    ep = settled_errors(bench, f"noise-free, N = {large}", large, 0.0, checked, alphas)
     every = np.arange(1, top + 1)
     theory = {FULL: full_online, SPHERICAL: optimal_online, EP: bayes_batch}
     theory = {name: every * curve(every).error for name, curve in theory.items()}
@@ -323,21 +367,16 @@ def noise_free(bench: Bench) -> Found:
                 value, expected = values[:, alpha - 1], theory[name][alpha - 1]
                 findings.append(compared(f"e·α at α = {alpha}, N = {size}", name, value, expected, unless))
         if alpha in ep:
-            findings.append(compared(f"e·α at α = {alpha}, N = 100", EP, alpha * ep[alpha], theory[EP][alpha - 1]))
-            what, above = (
-                f"e·α above EP's at α = {alpha}, N = 100",
-                scaled[100][FULL][:checked, alpha - 1] - alpha * ep[alpha],
-            )
-            findings.append(compared(what, FULL, above, (theory[FULL] - theory[EP])[alpha - 1]))
+            expected, where = (theory[n][alpha - 1] for n in (EP, FULL)), f"at α = {alpha}, N = {large}"
+            findings += beside("e·α", where, alpha * ep[alpha], scaled[large][FULL][:, alpha - 1], *expected)
+    span, what = math.log(top / 5), f"exponent from α = 5 to {top}, N = {large}"
     for name, values in found[large].items():
-        span = math.log(top / 5)
-        decay, expected = (
-            -np.log(values[:, -1] / values[:, 4]) / span,
-            1 - math.log(theory[name][-1] / theory[name][4]) / span,
-        )
-        findings.append(compared(f"exponent from α = 5 to {top}, N = {large}", name, decay, expected))
+        decay = -np.log(values[:, -1] / values[:, 4]) / span
+        findings.append(compared(what, name, decay, 1 - math.log(theory[name][-1] / theory[name][4]) / span))
     constant, batch = full_online_constant(), float(1e4 * bayes_batch(1e4).error)
     last, near = (mean_and_error(by[FULL][:, -1]) for by in (scaled[large], scaled[100]))
+    saved = [found[large][FULL][:checked, a - 1].mean() / ep[a].mean() - 1 for a in alphas]
+    lead = theory[FULL] / theory[EP] - 1
     notes = [
         f"With its full covariance one pass of ADF reaches e·α = {last[0]:.3f} ± {last[1]:.3f} at α = {top}, "
         f"N = {large}. The theory of this project, for N → ∞, has {theory[FULL][-1]:.4f} there and tends to "
@@ -345,18 +384,26 @@ def noise_free(bench: Bench) -> Found:
         "spherical family has twice.",
         f"At N = 100 it is {near[0]:.3f} ± {near[1]:.3f}, {100 * (near[0] / theory[FULL][-1] - 1):+.1f}% from the "
         "theory.",
+        f"On the same rows, one pass makes {percent(saved)} more errors than EP at α = "
+        f"{', '.join(f'{a}' for a in alphas)}, N = {large}; by theory {percent(lead[a - 1] for a in alphas)}, and "
+        f"{100 * (constant / batch - 1):.0f}% as α → ∞.",
     ]
     labels = {EP: "batch Bayes", FULL: "full ADF, N → ∞", SPHERICAL: "spherical ADF, N → ∞"}
     lines = [Line(label, every, theory[n], kind="theory", group=n) for n, label in labels.items()]
     at = np.array([a for a in (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50) if a <= top])
     lines += [points(f"{n}, N = {large}", at, values[:, at - 1], n) for n, values in scaled[large].items()]
-    lines.append(points("EP, N = 100", np.array(alphas), np.stack([a * ep[a] for a in alphas], 1), EP))
+    lines.append(settled_points(f"EP, N = {large}", ep, found[large][FULL], times=True))
     return Found(
         findings,
         [Panel("Perceptron without noise", "α = rows / N", "e·α", tuple(lines), "x")],
         notes,
         {"N": f"100 and {large}", "rows": f"{top} N", "runs": f"{sizes[100]} and {sizes[large]}", "EP runs": checked},
     )
+
+
+def percent(shares: Iterable[float]) -> str:
+    """Shares as a list in text."""
+    return ", ".join(f"{100 * share:.0f}%" for share in shares)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
