@@ -14,9 +14,15 @@ from scipy.stats import multivariate_normal, norm
 import adfpp
 from adfpp.laboratory import dichotomies as lab
 from adfpp.laboratory import dichotomies_smooth as smooth
-from adfpp.laboratory.students import perceptron
+from adfpp.laboratory.students import flipped, perceptron
 from adfpp.theory import dichotomies as theory
-from adfpp.theory.perceptron import annealed_perceptron, annealed_perceptron_law, constant_rate_floor, output_noise_law
+from adfpp.theory.perceptron import (
+    annealed_perceptron,
+    annealed_perceptron_law,
+    bona,
+    constant_rate_floor,
+    output_noise_law,
+)
 
 Floats = NDArray[np.float64]
 
@@ -188,7 +194,7 @@ def test_told_flips_are_those_of_the_shared_model() -> None:
     x, y = rng.normal(size=(64, 3)), (rng.uniform(size=64) > 0.5).astype(float)
     with jax.enable_x64(True):
         beliefs: list[Any] = []
-        for model, args in ((lab.flipped, (x, 0.2)), (perceptron(0.0, 0.2), (x,))):
+        for model, args in ((flipped, (x, 0.2)), (perceptron(0.0, 0.2), (x,))):
             adf = adfpp.ADF(model)
             state, _ = adf.update(adf.init(jax.random.key(0), *args, y=y), *args, y=y)
             beliefs.append(state.belief)
@@ -263,3 +269,52 @@ def test_students_start_where_they_are_told() -> None:
     with jax.enable_x64(True):
         found = lab.students_of({"still": rule}, 20, 10, 2, 0.07)(jax.random.key(0))
     np.testing.assert_allclose(found["still"], 0.07, rtol=1e-9)
+
+
+def test_rows_are_learned_in_parts() -> None:
+    """Looks of two parts each are where the curves are, within 3.5 sds √(0.9/N) of a run (`annealed_spread`)."""
+    assert [lab.divided(*sizes) for sizes in ((4000, 1000), (5010, 1000), (1000, 250), (1000, 500))] == [16, 30, 1, 2]
+    size, alpha = 500, np.array([2.0, 4.0, 6.0])
+    with jax.enable_x64(True):
+        run = lab.students_of({"rule": lab.Perceptron()}, size, 2 * size, 3, adf=("spherical",))
+        found = jax.jit(run)(jax.random.key(0))
+    for name, curve in (("rule", annealed_perceptron(alpha, start=1 / size)), ("ADF, spherical", bona(alpha).error)):
+        np.testing.assert_allclose(found[name], curve, rtol=3.5 * math.sqrt(0.9 / size))
+
+
+# ------------------------------------------------------------------------------------------ figures and their errors
+
+
+def test_exponent_and_its_error() -> None:
+    """The logarithm of the means; the error is that of a thousand bootstrap samples, within 15%."""
+    rng, time = np.random.default_rng(0), np.array([10.0, 20.0, 160.0])
+    error = rng.gamma(3.0, 1.0, (400, 1)) * rng.gamma(5.0, 1.0, (400, 3)) * time**-1.5
+    found = smooth.exponent("exponent", "a rule", error, time, 1)
+
+    def plainly(some: Floats) -> float:
+        return float(np.log(some[:, 1].mean() / some[:, 2].mean()) / np.log(8.0))
+
+    assert found.value == pytest.approx(plainly(error), rel=1e-12)
+    assert found.runs == 400
+    again = [plainly(error[rng.integers(0, 400, 400)]) for _ in range(1000)]
+    assert found.se == pytest.approx(np.std(again), rel=0.15)
+
+
+def test_small_rates_are_compared_at_the_same_time() -> None:
+    """Errors η F(ηn) of any F give the ratio 2, though they have not settled; errors η² F(ηn) give 4."""
+    rng, looks = np.random.default_rng(0), np.arange(1, 17)
+    each = rng.uniform(0.9, 1.1, (50, 1))
+    for power, ratio in ((1, 2.0), (2, 4.0)):
+        whole, half = (each * eta**power * (1 + np.exp(-eta * looks)) for eta in (0.1, 0.05))
+        (found,), line = smooth.small_rates("wave", 0.1, whole, half)
+        assert found.value == pytest.approx(ratio, rel=1e-12)
+        assert found.passes is (power == 1)
+        np.testing.assert_allclose(line.y[1] / line.y[0], ratio)
+
+
+def test_a_law_is_held_only_where_its_next_order_falls() -> None:
+    """2 + 3/√α passes at 1e6 after 1e4; what tends to 2.1, or does not tend, fails."""
+    near, far = 2 + 3 * np.array([1e4, 1e6]) ** -0.5
+    assert lab.tends("a", "b", (near, far), 2.0, 0.5).passes
+    for last in (2.1, near, 2.0 + 2.5 * (far - 2.0)):
+        assert lab.tends("a", "b", (near, last), 2.0, 0.5).passes is False

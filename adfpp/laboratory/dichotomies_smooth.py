@@ -5,7 +5,7 @@ A rate η moves the weights by η, and n counts rows.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,14 @@ import adfpp
 from adfpp.baselines import Constant, Power, Schedule, ThresholdedSmooth
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
 from adfpp.laboratory.students import adf_of
 from adfpp.theory import dichotomies as theory
 
 Array = Any
+SETTLED = 1024  # rows, after which what is left of the rule's start is less than a hundredth of its error
+INTEGRATED = ("tanh", "phase")  # tasks with f not affine in the weights, whose moments ADF takes by quadrature
+SECOND = 1  # index of the look from which ADF's law is held: it has no start to forget
 
 
 class Task(NamedTuple):
@@ -99,17 +102,47 @@ TASKS = {
 }
 
 
-def average(values: Any) -> tuple[float, float]:
-    """Mean over the runs and its standard error, of one number a run."""
-    mean, se = mean_and_error(values)
-    return float(mean), float(se)
+class Stream(NamedTuple):
+    """How much is learned.
+
+    Attributes:
+        runs: How many.
+        every: Rows between two looks.
+        looks: At the errors.
+    """
+
+    runs: int
+    every: int
+    looks: int = 16
+
+    @property
+    def n(self) -> np.ndarray:
+        """``(looks,)`` rows learned before each look."""
+        return self.every * np.arange(1, self.looks + 1)
+
+
+def exponent(what: str, entry: str, error: np.ndarray, time: np.ndarray, first: int, **more: Any) -> Finding:
+    """How fast the mean error falls: −d ln(error)/d ln(time) between two looks.
+
+    Args:
+        what: What it is.
+        entry: Which algorithm.
+        error: ``(runs, looks)``.
+        time: ``(looks,)``.
+        first: Index of the first of the two looks; the other is the last.
+        **more: What else `Finding` takes.
+    """
+    early, late = error[:, first] / error[:, first].mean(), error[:, -1] / error[:, -1].mean()
+    fall = math.log(error[:, first].mean() / error[:, -1].mean())
+    # the delta method: what each run adds to the logarithm of a mean is its own share, less 1
+    return measured(what, entry, (fall + early - late) / math.log(time[-1] / time[first]), **more)
 
 
 def learned(
     bench: Bench,
     name: str,
-    schedules: dict[str, Schedule],
-    sizes: tuple[int, int, int],
+    students: Mapping[str, tuple[Schedule, float]],
+    stream: Stream,
     flip: float = 0.0,
     adf: bool = False,
 ) -> dict[str, np.ndarray]:
@@ -118,128 +151,148 @@ def learned(
     Args:
         bench: Where it is run.
         name: Of the task.
-        schedules: Rates. The rule starts 0.2 a weight from the teacher.
-        sizes: Runs, rows between two looks, looks.
+        students: Their rates, and how far from the teacher's each of their weights starts: a standard deviation.
+        stream: Sizes.
         flip: Probability that a label is turned over; ADF is told.
         adf: Whether ADF learns too, from its prior.
     """
     task = TASKS[name]
-    runs, rows, steps = sizes
-    rules = {k: ThresholdedSmooth(task.f, s) for k, s in schedules.items()}
-    x, y = np.zeros((rows, task.size)), np.zeros(rows)
+    rules = {k: ThresholdedSmooth(task.f, schedule) for k, (schedule, _) in students.items()}
+    x, y = np.zeros((stream.every, task.size)), np.zeros(stream.every)
     belief, fold = adf_of(task.model(flip), x, y) if adf else (None, lambda state, data: state)
 
     def one(rng_key: jax.Array) -> dict[str, jax.Array]:
         key_start, key_rows = jax.random.split(rng_key)
-        start = task.teacher + 0.2 * jax.random.normal(key_start, task.teacher.shape)
-        begun = {k: r.init(rng_key, x, weights=start) for k, r in rules.items()}
+        away = jax.random.normal(key_start, task.teacher.shape)
+        begun = {k: r.init(rng_key, x, weights=task.teacher + students[k][1] * away) for k, r in rules.items()}
 
         def update(states: Any, data: Any) -> Any:
-            students, belief = states
-            new = {k: r.update(students[k], data[0], y=data[1])[0] for k, r in rules.items()}
+            learners, belief = states
+            new = {k: r.update(learners[k], data[0], y=data[1])[0] for k, r in rules.items()}
             return new, fold(belief, data)
 
         def measure(states: Any) -> Any:
-            students, belief = states
-            seen = {k: task.apart(s.kept.weights) for k, s in students.items()}
+            learners, belief = states
+            seen = {k: task.apart(s.kept.weights) for k, s in learners.items()}
             return seen | ({"ADF": task.apart(belief.belief.mean)} if adf else {})
 
-        return along(update, (begun, belief), lambda k, _: task.draw(k, rows, flip), measure, key_rows, steps)
+        def draw(key: jax.Array, _: Any) -> Any:
+            return task.draw(key, stream.every, flip)
+
+        return along(update, (begun, belief), draw, measure, key_rows, stream.looks)
 
     # runs that integrate by adaptive quadrature wait for each other when they are mapped
-    at_once = 1 if adf and name == "phase" else 128
-    return bench.replicate(f"{name}, flip {flip}", one, runs, at_once)
+    return bench.replicate(f"{name}, flip {flip}", one, stream.runs, 1 if adf and name in INTEGRATED else 1024)
+
+
+class Streams(NamedTuple):
+    """Sizes of the experiment.
+
+    Attributes:
+        alone: For the rule, which is cheap.
+        noisy: For the rule on labels that are turned over: its own mistakes add a share ∝ n^(−1/2) to their noise, so
+            the law sets in late.
+        beside: For ADF and the rule on the same rows, by name of the task.
+    """
+
+    alone: Stream
+    noisy: Stream
+    beside: dict[str, Stream]
+
+
+def streams(bench: Bench) -> Streams:
+    """Sizes for this kind of run; quadrature makes ADF slow, and slower for the tanh."""
+    every, more = bench.pick(256, 512), bench.pick(8, 16)
+    with_adf = bench.pick({"wave": 128, "phase": 16}, {"threshold": 2048, "wave": 2048, "tanh": 32, "phase": 256})
+    beside = {name: Stream(runs, every) for name, runs in with_adf.items()}
+    return Streams(Stream(bench.pick(256, 4096), every), Stream(bench.pick(128, 512), more * every), beside)
 
 
 def smooth(bench: Bench) -> Found:
     """Rule (20) on four classes, clean and noisy labels, with ADF and EP beside."""
-    sizes = bench.pick(32, 256), bench.pick(128, 512), 16
-    slow = bench.pick(0.1, 0.05)
-    n = sizes[1] * np.arange(1, sizes[2] + 1)
-    findings, floors, lines, ends = [], [], [], []
+    slow, sizes = bench.pick(0.1, 0.05), streams(bench)
+    n = sizes.alone.n
+    falls, floors, lines, ends = [], [], [], []
     for name, rate in (("threshold", 6.0), ("wave", 30.0), ("tanh", 20.0), ("phase", 8.0)):
-        fast = f"η = {rate:g}/n"
-        schedules = {fast: Power(rate, 1.0, 0.2), "whole": Constant(slow), "half": Constant(slow / 2)}
-        found = learned(bench, name, schedules, sizes, adf=name in ("wave", "phase"))
-        more, line = small_rates(name, slow, found.pop("whole"), found.pop("half"))
+        fast, steady = f"η = {rate:g}/n", {"whole": slow, "half": slow / 2}
+        annealed = {fast: (Power(rate, 1.0, 0.2), 0.2)}
+        constant = {k: (Constant(eta), eta / 2) for k, eta in steady.items()}
+        found = learned(bench, name, annealed | constant, sizes.alone)
+        more, line = small_rates(name, slow, found["whole"], found["half"])
         floors += more
         ends.append(line)
-        for who, error in found.items():
-            mean, se = mean_and_error(error * n)
-            change = average((error * n)[:, -1] - (error * n)[:, 7])
-            entry = f"{name}, {who}"
-            findings += [
-                Finding(f"e·n at n = {n[-1]}", entry, mean[-1], se[-1]),
-                Finding(f"change of e·n from n = {n[7]}", entry, *change, theory=0.0, held="theory"),
+        paired = learned(bench, name, annealed, sizes.beside[name], adf=True) if name in sizes.beside else {}
+        errors = {fast: found[fast]} | {k: error for k, error in paired.items() if k == "ADF"}
+        for who, error in errors.items():
+            entry, first = f"{name}, {who}", SECOND if who == "ADF" else int(np.searchsorted(n, SETTLED))
+            falls += [
+                measured(f"e·n at n = {n[-1]}", entry, error[:, -1] * n[-1]),
+                exponent(f"exponent, n = {n[first]} to {n[-1]}", entry, error, n, first, theory=1.0, held="theory"),
             ]
             if who == "ADF":
-                gap, doubt = average((error - found[fast])[:, -1] * n[-1])
-                findings.append(Finding("e·n less that of the rule", entry, gap, doubt, 0.0, held="below"))
-            lines.append(Line(entry, n, mean / n, se / n, group=entry))
+                gap = (error - paired[fast])[:, -1] * n[-1]
+                falls.append(measured(f"e·n less that of {fast}", entry, gap, theory=0.0, held="below"))
+            mean, se = mean_and_error(error)
+            lines.append(Line(entry, n, mean, se, group=entry))
     rates = np.array([slow / 2, slow])
     ends.append(Line("threshold, law", rates, theory.threshold_floor(rates), kind="theory", group="threshold"))
     left = Panel("clean labels, constant η", "η", "error", tuple(ends), "xy")
     right = Panel("clean labels, η ∝ 1/n", "n", "error", tuple(lines), "xy")
     more, noisy, notes = turned_over(bench, sizes)
     last, told = revisited(bench)
-    settings = {"runs": sizes[0], "rows": int(n[-1])}
-    return Found(floors + findings + more + last, [left, right, noisy], notes + told, settings)
+    settings = {"runs": sizes.alone.runs, "on noisy labels": sizes.noisy.runs}
+    settings |= {f"with ADF on the {name}": stream.runs for name, stream in sizes.beside.items()}
+    return Found(floors + falls + more + last, [left, right, noisy], notes + told, settings)
 
 
 def small_rates(name: str, rate: float, whole: np.ndarray, half: np.ndarray) -> tuple[list[Finding], Line]:
-    """The error at a constant rate and at half of it, over the later half of the rows.
+    """The errors at a constant rate, and at half of it after twice the rows, which are as 2 to 1.
 
     Args:
         name: Of the task.
         rate: η.
         whole: ``(runs, looks)`` errors at η.
-        half: And at η/2.
+        half: And at η/2, on the same rows.
     """
-    late = whole[:, whole.shape[1] // 2 :].mean(1), half[:, half.shape[1] // 2 :].mean(1)
-    (upper, doubt), (lower, less) = average(late[0]), average(late[1])
-    ratio = upper / lower
-    se = average(late[0] - ratio * late[1])[1] / lower
-    findings = [Finding(f"e∞(η)/e∞(η/2), η = {rate}", name, ratio, se, 2.0, held="theory")]
+    looks = whole.shape[1]
+    upper = whole[:, looks // 4 : looks // 2].mean(1)
+    lower = half[:, looks // 2 + 1 :: 2].mean(1)
+    ratio = upper.mean() / lower.mean()
+    each = ratio + (upper - ratio * lower) / lower.mean()  # the delta method for a ratio of means
+    findings = [measured(f"e(η)/e(η/2) at one ηn, η = {rate}", name, each, theory=2.0, held="theory")]
     if name == "threshold":
-        findings.append(
-            Finding(f"e∞, η = {rate}", name, upper, doubt, float(theory.threshold_floor(rate)), held="theory")
-        )
-    return findings, Line(
-        name, np.array([rate / 2, rate]), np.array([lower, upper]), np.array([less, doubt]), group=name
-    )
+        law = float(theory.threshold_floor(rate))
+        findings.append(measured(f"e∞, η = {rate}", name, whole[:, looks // 2 :].mean(1), theory=law, held="theory"))
+    mean, se = mean_and_error(np.stack([lower, upper], 1))
+    return findings, Line(name, np.array([rate / 2, rate]), mean, se, group=name)
 
 
-def turned_over(bench: Bench, sizes: tuple[int, int, int]) -> tuple[list[Finding], Panel, list[str]]:
+def turned_over(bench: Bench, sizes: Streams) -> tuple[list[Finding], Panel, list[str]]:
     """One label in ten turned over: where rule (20) goes, with symmetry and without, and ADF."""
     flip = 0.1
-    n = sizes[1] * np.arange(1, sizes[2] + 1)
     best = math.pi / (1.0 - 2.0 * flip)
     limit = theory.affine_noise_limit(lambda s: np.asarray(bumps(s)), TASKS["wave"].teacher, flip)[1]
-    curves = {"phase": theory.circle_noise_law(n, flip, best), "wave": np.full(len(n), limit)}
     findings, lines = [], []
     for name, rate in (("phase", best), ("wave", 30.0)):
-        found = learned(bench, name, {"rule": Power(rate, 1.0, 0.1)}, sizes, flip, adf=True)
-        for who, error in found.items():
+        rule = {"rule": (Power(rate, 1.0, 0.1), 0.2)}
+        alone, beside = sizes.noisy, sizes.beside[name]
+        paired = learned(bench, name, rule, beside, flip, adf=True)
+        errors = {"rule": learned(bench, name, rule, alone, flip)["rule"], "ADF": paired["ADF"]}
+        law = theory.circle_noise_law(alone.n, flip, best) if name == "phase" else np.full(alone.looks, limit)
+        for who, error in errors.items():
+            own, entry = who == "rule", f"{name}, {who}, p = {flip}"
+            n, first, power = (alone.n, len(law) // 4 - 1, 0.5) if own else (beside.n, SECOND, 1.0)
+            held: dict[str, Any] = {"theory": float(law[-1]), "held": "theory"} if own else {}
+            findings.append(measured(f"probability to differ at n = {n[-1]}", entry, error[:, -1], **held))
+            if name == "phase" or not own:
+                what = f"exponent, n = {n[first]} to {n[-1]}"
+                findings.append(exponent(what, entry, error, n, first, theory=power, held="theory"))
             mean, se = mean_and_error(error)
-            entry, own = f"{name}, {who}, p = {flip}", who == "rule"
-            wanted, held = (float(curves[name][-1]), "theory") if own else (None, None)
-            findings.append(
-                Finding(f"probability to differ at n = {n[-1]}", entry, mean[-1], se[-1], wanted, held=held)
-            )
             lines.append(Line(entry, n, mean, se, group=entry))
-            if name == "phase" or who == "ADF":
-                power = math.log(mean[3] / mean[-1]) / math.log(n[-1] / n[3])
-                doubt = mean_and_error(error[:, -1] / mean[-1] - error[:, 3] / mean[3])[1] / math.log(n[-1] / n[3])
-                what = f"exponent, n = {n[3]} to {n[-1]}"
-                findings.append(
-                    Finding(what, entry, power, float(doubt), 0.5, held="theory")
-                    if own
-                    else Finding(what, entry, power, float(doubt), 1.0, why="the exponent of large n")
-                )
-        gap, doubt = average((found["ADF"] - found["rule"])[:, -1])
-        what = f"probability to differ less that of the rule at n = {n[-1]}"
-        findings.append(Finding(what, f"{name}, ADF, p = {flip}", gap, doubt, 0.0, held="below"))
-        lines.append(Line(f"{name}, theory", n, curves[name], kind="theory", group=f"{name}, rule, p = {flip}"))
+        gap = (paired["ADF"] - paired["rule"])[:, -1]
+        what = f"probability to differ less that of the rule at n = {beside.n[-1]}"
+        findings.append(measured(what, f"{name}, ADF, p = {flip}", gap, theory=0.0, held="below"))
+        lines.append(Line(f"{name}, theory", alone.n, law, kind="theory", group=f"{name}, rule, p = {flip}"))
     notes = [
         f"Labels turned over move the end of rule (20) unless ⟨sgn(f) ∂f⟩ is 0 at the teacher. In the phase it is, and "
         f"the error falls as n^(−1/2); in the wave it is not, and the rule ends {limit:.4f} from the teacher."
@@ -264,8 +317,8 @@ def revisited(bench: Bench) -> tuple[list[Finding], list[str]]:
             unsettled += not found.info.converged
             scaled[i] = [n * task.apart(s.belief.mean) for s in (fold(state, (x, y)), found.state)]
         for j, who in enumerate(("ADF", "EP")):
-            findings.append(Finding(f"e·n at n = {n}", f"{name}, {who}", *average(scaled[:, j])))
-        gap = average(scaled[:, 1] - scaled[:, 0])
-        findings.append(Finding(f"e·n less that of ADF at n = {n}", f"{name}, EP", *gap, theory=0.0))
+            findings.append(measured(f"e·n at n = {n}", f"{name}, {who}", scaled[:, j]))
+        gap, why = scaled[:, 1] - scaled[:, 0], "there is no law of how much EP gains over one pass"
+        findings.append(measured(f"e·n less that of ADF at n = {n}", f"{name}, EP", gap, theory=0.0, why=why))
         notes.append(f"EP on {n} rows of the {name}: {runs - unsettled} of {runs} runs settled within 50 sweeps.")
     return findings, notes

@@ -1,4 +1,4 @@
-"""A teacher that turns: what the Bayesian online algorithm for the perceptron is for, by its authors' own words."""
+"""A teacher that turns: the case that the authors of the Bayesian online algorithm for the perceptron point to."""
 
 import math
 from collections.abc import Callable
@@ -14,10 +14,9 @@ import numpyro.distributions as dist
 
 import adfpp
 from adfpp.baselines import Perceptron, Schedule
-from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error
-from adfpp.laboratory.students import disagreement
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.students import disagreement, flipped
 from adfpp.theory.drift import (
     best_rate,
     constant_rate_course,
@@ -31,7 +30,8 @@ __all__ = ["EXPERIMENTS", "Follower"]
 DRIFTS = np.geomspace(0.003, 0.3, 5)
 FLIP = 0.1
 OFF = (0.5, 1.0, 2.0)  # times the best rate
-RIVALS = ("ADF, spherical", "RLS, forgetting", "ADF, static")
+RIVALS = ("ADF, spherical", "RLS, forgetting", "perceptron", "ADF, static")  # ADF must be ahead of them
+KIN = ("ADF, random walk", "ADF, discount")  # and these are compared with it
 
 Errors = dict[str, np.ndarray]
 
@@ -63,13 +63,6 @@ class Given(Schedule):
         return jnp.broadcast_to(self.rate, jnp.shape(time))
 
 
-def turning(x: Any, flip: Any, y: Any = None) -> None:
-    """The perceptron as it stands: P(y = 1) = flip + (1 − 2 flip) Θ(w·x). How w moves is for the dynamics to say."""
-    w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
-    with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", Probit(x @ w, 0.0, flip), obs=y)
-
-
 def squares(x: Any, flip: Any, y: Any = None) -> None:
     """Least squares on signs."""
     w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
@@ -78,7 +71,7 @@ def squares(x: Any, flip: Any, y: Any = None) -> None:
 
 
 def with_adf(
-    size: int, settings: np.ndarray, dynamics: Any = None, family: str = "full", model: Any = turning
+    size: int, settings: np.ndarray, dynamics: Any = None, family: str = "full", model: Any = flipped
 ) -> Follower:
     """An ADF whose dynamics goes ``setting`` units of time from row to row."""
     adf = adfpp.ADF(model, family=family, dynamics=dynamics, rows=("x", "y"))
@@ -209,7 +202,7 @@ def followed(bench: Bench, what: str, course: Course, teachers: np.ndarray, foll
 
 def laws(bench: Bench) -> Found:
     """Spherical ADF told the drift, and the perceptron at its best constant rate and off it."""
-    course = Course(bench.pick(400, 1000), bench.pick(24, 48), 1.0, bench.pick(16, 32))
+    course = Course(bench.pick(300, 1000), bench.pick(24, 48), 1.0, bench.pick(16, 32))
     teachers = np.array([(d, 0.0) for d in DRIFTS] + [(d, FLIP) for d in DRIFTS[1::2]])
     best = np.array([float(best_rate(d, p).rate) for d, p in teachers])
     followers = {
@@ -225,13 +218,13 @@ def laws(bench: Bench) -> Found:
         what = told(drift, flip)
         exact = spherical_course(late, drift, flip=flip).mean()
         values = found["ADF, spherical"][:, s, course.late, 0].mean(1)
-        findings.append(figure(what, "ADF, spherical", values, theory=float(exact), held="theory"))
+        findings.append(measured(what, "ADF, spherical", values, theory=float(exact), held="theory"))
         points["ADF, spherical", s] = findings[-1]
         for k, times in enumerate(OFF):
             exact = constant_rate_course(late, drift, best[s] * times, flip).mean()
             values = found["perceptron"][:, s, course.late, k].mean(1)
             entry = f"perceptron, {'' if times == 1 else f'{times:g} times '}the best rate"
-            findings.append(figure(what, entry, values, theory=float(exact), held="theory"))
+            findings.append(measured(what, entry, values, theory=float(exact), held="theory"))
             points[f"perceptron {times:g}", s] = findings[-1]
     settings = {"N": course.size, "runs": course.runs, "measured at α": "{:g} to {:g}".format(*course.window)}
     return Found(findings, law_panels(points, best, late), law_notes(), settings)
@@ -273,10 +266,9 @@ def law_notes() -> list[str]:
     slow = DRIFTS[0]
     return [
         f"As the drift goes to 0 the errors are {adf:.3f} drift^(1/3) for spherical ADF and {rule:.3f} drift^(1/3) for "
-        f"the perceptron at its best constant rate. At drift {slow:.2g} the steady errors are "
-        f"{float(spherical(slow)):.4f} and {float(best_rate(slow).error):.4f}; the rate that the perceptron must be "
-        f"given is {float(best_rate(slow).rate):.3f} there and {float(best_rate(DRIFTS[-1]).rate):.3f} at drift "
-        f"{DRIFTS[-1]:.2g}."
+        f"the perceptron at its best constant rate. At drift {slow:.2g} they end at {float(spherical(slow)):.4f} and "
+        f"{float(best_rate(slow).error):.4f}. The best rate is {float(best_rate(slow).rate):.3f} there, and "
+        f"{float(best_rate(DRIFTS[-1]).rate):.3f} at drift {DRIFTS[-1]:.2g}: the perceptron has to be given it.",
     ]
 
 
@@ -286,32 +278,39 @@ def law_notes() -> list[str]:
 def tracking(bench: Bench) -> Found:
     """Everything that could follow, on the same streams."""
     course = Course(50, bench.pick(24, 60), 1.0, bench.pick(16, 96))
-    teachers = np.array([(d, 0.0) for d in DRIFTS] + [(d, FLIP) for d in DRIFTS[::2]])
+    drifts = bench.pick(DRIFTS[::2], DRIFTS)
+    teachers = np.array([(d, 0.0) for d in drifts] + [(d, FLIP) for d in DRIFTS[::2]])
     followers = candidates(course.size, teachers)
     found = followed(bench, "drift-tracking", course, teachers, followers)
     late = {name: e[:, :, course.late].mean(2) for name, e in found.items()}  # (runs, S, K)
     chosen = {name: e.mean(0).argmin(1) for name, e in late.items()}
     best = {name: np.take_along_axis(e, chosen[name][None, :, None], 2)[..., 0] for name, e in late.items()}
-    findings = []
+    findings, times = [], course.alpha[course.late]
     for s, (drift, flip) in enumerate(teachers):
         if drift not in DRIFTS[::2]:
             continue  # in the picture only
         what = told(drift, flip)
-        limits = {"ADF, spherical": spherical(drift, flip=flip), "perceptron": best_rate(drift, flip).error}
+        rate = float(followers["perceptron"].settings[s, chosen["perceptron"][s]])
+        curves = {
+            "ADF, spherical": float(spherical_course(times, drift, flip=flip).mean()),
+            "perceptron": float(constant_rate_course(times, drift, rate, flip).mean()),
+        }
         for name, e in best.items():
-            theory = float(limits[name]) if name in limits else None
-            why = "the theory is of the steady state at N → ∞" if name in limits else ""
-            findings.append(figure(what, name, e[:, s], theory=theory, why=why))
+            why = "the curve is for N → ∞" if name in curves else ""
+            findings.append(measured(what, name, e[:, s], theory=curves.get(name), why=why))
         for rival in RIVALS:
             apart = best["ADF"][:, s] - best[rival][:, s]
-            findings.append(figure(f"{what}: beyond that of {rival}", "ADF", apart, theory=0.0, held="below"))
+            findings.append(measured(f"{what}: less that of {rival}", "ADF", apart, theory=0.0, held="below"))
+        for name in KIN:
+            apart, why = best[name][:, s] - best["ADF"][:, s], "there is no law of this difference"
+            findings.append(measured(f"{what}: less that of ADF", name, apart, theory=0.0, why=why))
     settings = {"N": course.size, "runs": course.runs, "measured at α": "{:g} to {:g}".format(*course.window)}
-    notes = tracking_notes(best, chosen, followers, teachers, course)
-    return Found(findings, tracking_panels(best, found, chosen, course), notes, settings)
+    notes = tracking_notes(best, chosen, followers, course, drifts)
+    return Found(findings, tracking_panels(best, found, chosen, course, drifts), notes, settings)
 
 
 def candidates(size: int, teachers: np.ndarray) -> dict[str, Follower]:
-    """Those told the drift, those with a setting of which the best is taken, and one that believes in constancy."""
+    """Those told the drift, those with a setting of which the best is taken, and one for which nothing moves."""
     drifts = teachers[:, :1]
     rates = np.array([float(best_rate(d, p).rate) for d, p in teachers])[:, None] * np.array([0.5, 0.7, 1.0, 1.4, 2.0])
     memory = drifts ** (2 / 3) * np.array([1.0, 2.0, 4.0, 8.0, 16.0]) / size
@@ -327,18 +326,20 @@ def candidates(size: int, teachers: np.ndarray) -> dict[str, Follower]:
     }
 
 
-def tracking_panels(best: Errors, found: Errors, chosen: Errors, course: Course) -> list[Panel]:
+def tracking_panels(best: Errors, found: Errors, chosen: Errors, course: Course, drifts: np.ndarray) -> list[Panel]:
     """Error against drift, without and with flips; and on the way."""
-    fine, count = np.geomspace(DRIFTS[0], DRIFTS[-1], 40), len(DRIFTS)
+    fine, count = np.geomspace(drifts[0], drifts[-1], 40), len(drifts)
     panels = []
-    for at, flip, drifts in ((slice(0, count), 0.0, DRIFTS), (slice(count, None), FLIP, DRIFTS[::2])):
+    for at, flip, some in ((slice(0, count), 0.0, drifts), (slice(count, None), FLIP, DRIFTS[::2])):
         lines = [
-            Line("spherical, N → ∞", fine, spherical(fine, flip=flip), kind="theory", group="ADF, spherical"),
-            Line("perceptron, N → ∞", fine, best_rate(fine, flip).error, kind="theory", group="perceptron"),
+            Line(
+                "spherical, N → ∞, in the end", fine, spherical(fine, flip=flip), kind="theory", group="ADF, spherical"
+            ),
+            Line("perceptron, N → ∞, in the end", fine, best_rate(fine, flip).error, kind="theory", group="perceptron"),
         ]
         for name, e in best.items():
             mean, se = mean_and_error(e[:, at])
-            lines.append(Line(name, drifts, mean, se))
+            lines.append(Line(name, some, mean, se))
         title = "No flips" if flip == 0 else f"Labels flipped with probability {flip:g}"
         panels.append(Panel(title, "drift", "error", tuple(lines), "xy"))
     middle = count // 2
@@ -346,34 +347,34 @@ def tracking_panels(best: Errors, found: Errors, chosen: Errors, course: Course)
     for name, e in found.items():
         mean, se = mean_and_error(e[:, middle, :, chosen[name][middle]])
         way.append(Line(name, course.alpha, mean, se, "band"))
-    title = f"Drift {DRIFTS[middle]:.2g}, no flips"
+    title = f"Drift {drifts[middle]:.2g}, no flips"
     return [*panels, Panel(title, "α = rows / N", "error", tuple(way), "y")]
 
 
 def tracking_notes(
-    best: Errors, chosen: Errors, followers: dict[str, Follower], teachers: np.ndarray, course: Course
+    best: Errors, chosen: Errors, followers: dict[str, Follower], course: Course, drifts: np.ndarray
 ) -> list[str]:
     """What is to be said of it."""
-    middle, slow = len(DRIFTS) // 2, float(DRIFTS[0])
-    late = course.alpha[course.late]
-    on_its_way = constant_rate_course(late, slow, float(best_rate(slow).rate)).mean()
+    middle, slow = len(drifts) // 2, float(drifts[0])
+    late, best_one = course.alpha[course.late], best_rate(slow)
+    on_its_way = constant_rate_course(late, slow, float(best_one.rate)).mean()
 
     def shown(name: str) -> str:
         return f"{best[name][:, middle].mean():.3f}"
 
     memories = ", ".join(
         f"{1.0 / (course.size * followers['ADF, discount'].settings[s, chosen['ADF, discount'][s]]):.2g}"
-        for s in range(len(DRIFTS))
+        for s in range(len(drifts))
     )
     return [
-        f"At drift {DRIFTS[middle]:.2g} without flips: ADF {shown('ADF')}, spherical {shown('ADF, spherical')}, the "
+        f"At drift {drifts[middle]:.2g} without flips: ADF {shown('ADF')}, spherical {shown('ADF, spherical')}, the "
         f"best of five discounts {shown('ADF, discount')}, random walk {shown('ADF, random walk')}, RLS "
         f"{shown('RLS, forgetting')}, perceptron {shown('perceptron')}, static {shown('ADF, static')}.",
-        "ADF and its spherical sister are told the drift; of discounts and rates the best on these very streams is "
-        f"taken, which flatters them. The best discounts forget over α = {memories} as the drift grows.",
-        "The static learner's error depends on how long the stream is: it grows sure of a teacher that has left. The "
-        f"perceptron begins in a random direction: at drift {slow:.2g} without flips its exact mean error over these "
-        f"times is {on_its_way:.4f} at the best rate, and {float(best_rate(slow).error):.4f} in the end.",
+        "ADF and spherical ADF are told the drift. Of the discounts and of the rates the best on these very streams is "
+        f"taken, which flatters them. As the drift grows, the best discounts forget over α = {memories}.",
+        "Static ADF's error depends on how long the stream is: ADF becomes ever more certain of a teacher that has "
+        f"moved. The perceptron begins in a random direction: at drift {slow:.2g} without flips and at the best rate, "
+        f"its mean error for N → ∞ is {on_its_way:.4f} over these times, and {float(best_one.error):.4f} in the end.",
     ]
 
 
@@ -382,13 +383,7 @@ def told(drift: float, flip: float) -> str:
     return f"drift {drift:.2g}" + (f", flips {flip:g}" if flip else "")
 
 
-def figure(what: str, entry: str, values: np.ndarray, **more: Any) -> Finding:
-    """The mean over the runs."""
-    mean, se = mean_and_error(values)
-    return Finding(what, entry, float(mean), float(se), **more)
-
-
 EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment("drift-laws", "A teacher that turns, followed at N → ∞", "order parameters", laws),
-    Experiment("drift-tracking", "A teacher that turns, followed by all", "the non-stationary case", tracking),
+    Experiment("drift-laws", "A teacher that turns, followed at N → ∞", "order-parameter equations", laws),
+    Experiment("drift-tracking", "A teacher that turns, followed by all learners", "not in a paper", tracking),
 )
