@@ -11,7 +11,7 @@ import jax
 
 from adfpp.laboratory import bona, dichotomies, drift, irma, opper
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error, measured, points
 
 __all__ = [
     "EXPERIMENTS",
@@ -27,6 +27,7 @@ __all__ = [
     "chosen",
     "mean_and_error",
     "measured",
+    "points",
     "reproduce",
 ]
 

@@ -15,7 +15,7 @@ import adfpp
 from adfpp.baselines import Learner, Rosenblatt, ScalarBOnA, VariationalOptimum
 from adfpp.distributions import Rosenblatt as Soft
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured, points
 from adfpp.laboratory.students import Start, adf_of, clean, disagreement, perceptron, settled, together
 from adfpp.theory import perceptron as theory
 from adfpp.theory.covariance import full_online
@@ -76,12 +76,6 @@ def four(entry: str, alphas: tuple[float, ...], values: np.ndarray, law: theory.
         for i, (what, line) in enumerate(lines)
         for k, a in enumerate(alphas)
     ]
-
-
-def seen(label: str, alphas: np.ndarray, values: np.ndarray, power: int = 1, group: str = "") -> Line:
-    """The means of values ``(runs, αs)`` times a power of α, with their standard errors."""
-    mean, error = mean_and_error(values * alphas**power)
-    return Line(label, alphas, mean, error, group=group)
 
 
 def baseline(learner: Learner, size: int, **given: Any) -> Start:
@@ -212,14 +206,14 @@ def curve(bench: Bench) -> Found:
     right, wrong = theory.bona(grid), theory.bona(grid, as_printed=True)
     figure = (
         Line("error, theory", grid, right.error, kind="theory", group="e"),
-        seen("error, ADF", at, error, 0, group="e"),
+        points("error, ADF", at, error, "e"),
         Line("ζ, theory", grid, right.width, kind="theory", group="z"),
-        seen("ζ, ADF", at, found[..., 2], 0, group="z"),
+        points("ζ, ADF", at, found[..., 2], "z"),
         Line("letter: 0.88/α", late, 0.88 / late, kind="paper"),
     )
     both = (
         Line(CORRECTED, grid, right.error * grid, kind="theory", group="e"),
-        seen("ADF", at, error, group="e"),
+        points("ADF", at, error * at, "e"),
         Line(PRINTED, grid, wrong.error * grid, kind="theory"),
         Line("letter: 0.88/α", late, np.full(4, 0.88), kind="paper"),
     )
@@ -287,14 +281,14 @@ def erratum(bench: Bench) -> Found:
         Line(name, grid, grid * gain(there, as_printed), kind="theory", group=name)
         for name, as_printed in ((CORRECTED, False), (PRINTED, True))
     ]
-    points = seen("ADF, one row", at, found, group=CORRECTED)
+    row_points = points("ADF, one row", at, found * at, CORRECTED)
     notes = [
         f"The mean change of ρ by one row, times N = {size}, over {rows} rows at each of {len(alphas)} states on the "
         f"corrected curve: {', '.join(f'{v:.3g} ± {s:.1g}' for v, s in zip(value, se, strict=True))}. The printed "
         f"equation says {', '.join(f'{v:.3g}' for v in slopes[1])}: on this curve, where Q = ρ² and ζ = 1 − Q, its "
         "two terms cancel, and nothing would ever be learned."
     ]
-    panel = Panel("What a row gains, on the corrected curve", "α", "α dρ/dα", (*lines, points), "x")
+    panel = Panel("What a row gains, on the corrected curve", "α", "α dρ/dα", (*lines, row_points), "x")
     return Found(findings, [panel], notes, {"N": size, "rows": rows})
 
 
@@ -331,7 +325,7 @@ def finite_beta(bench: Bench) -> Found:
     step = theory.bona(at)
     lines = [
         Line("step, theory", grid, theory.bona(grid).error * grid, kind="theory", group="step"),
-        seen("step, ADF", at, error[..., -1], group="step"),
+        points("step, ADF", at, error[..., -1] * at, "step"),
     ]
     findings, notes = [], []
     for j, b in enumerate(betas):
@@ -346,7 +340,7 @@ def finite_beta(bench: Bench) -> Found:
         what, why = "error at α = 10⁹, of its law c (β√Q)^(−1/4) α^(−3/4)", "the law's next term"
         findings.append(sure(what, f"theory, {label}", law, 1.0, 0.01, why))
         lines.append(Line(f"{label}, theory", grid, whole.error * grid, kind="theory", group=label))
-        lines.append(seen(f"{label}, ADF", at, error[..., j], group=label))
+        lines.append(points(f"{label}, ADF", at, error[..., j] * at, label))
         notes.append(
             f"{label}: {100 * (here.error[-1] / step.error[-1] - 1):.0f}% more errors than the step at "
             f"α = {alphas[-1]:g} by theory, {100 * (last[j] / last[-1] - 1):.0f}% measured; at α = 10⁹ "
@@ -396,16 +390,16 @@ def table(bench: Bench) -> Found:
     ]
     small, marks = bench.pick(100, 200), (5, 10)
     again = revisited(bench, small, marks, bench.pick(16, 32))
-    more, notes, points = beyond(again, marks)
+    more, notes, both = beyond(again, marks)
     drawn_once = (ROSENBLATT, BONA, BATCH)  # the curve of the variational optimum is BOnA's
     shown = (*drawn_once, FULL)
     lines = [Line(f"{n}, theory", grid, CURVES[n](grid) * grid, kind="theory", group=n) for n in shown]
-    lines += [seen(n, at, errors[..., j], group=n) for j, n in enumerate(online)]
+    lines += [points(n, at, errors[..., j] * at, n) for j, n in enumerate(online)]
     crosses = np.concatenate([law(n, late) * late for n in drawn_once])
     lines.append(Line("letter, asymptotic", np.tile(late, len(drawn_once)), crosses, kind="paper"))
     settings = {"N": size, "runs": runs, "rows": round(alphas[-1] * size)}
     settings |= {"N of full ADF and EP": small, "runs of full ADF and EP": len(again)}
-    panel = Panel("Table I", "α", "error · α", (*lines, *points), "xy")
+    panel = Panel("Table I", "α", "error · α", (*lines, *both), "xy")
     return Found([*limits(), *findings, *more], [panel], notes, settings)
 
 
@@ -483,7 +477,7 @@ def beyond(errors: np.ndarray, marks: tuple[int, int]) -> tuple[list[Finding], l
             f"{se[k, 2]:.3f}, and batch Bayes by theory {batch[k] * a:.3f}. Full covariances in one pass go "
             f"{100 * (scalar - whole) / (scalar - batch[k] * a):.0f}% of the way from BOnA to batch Bayes."
         )
-    return findings, notes, [seen(FULL, at, errors[..., 1]), seen(BATCH, at, errors[..., 2], group=BATCH)]
+    return findings, notes, [points(name, at, errors[..., j] * at) for j, name in ((1, FULL), (2, BATCH))]
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

@@ -26,7 +26,7 @@ from adfpp.baselines import (
 )
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
 from adfpp.laboratory.dichotomies_smooth import exponent, smooth
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, measured, points
 from adfpp.laboratory.students import adf_of, clean, disagreement, flipped, perceptron
 from adfpp.theory import dichotomies as theory
 from adfpp.theory.covariance import full_online
@@ -150,7 +150,7 @@ def constant(bench: Bench) -> Found:
         findings.append(measured(what, name, pace * logs, theory=wanted, paper=1.0, held="theory"))
         lines += [
             Line(f"equation (4), {name}", alpha, curve, kind="theory", group=name),
-            Line(name, alpha, *mean_and_error(error), group=name),
+            points(name, alpha, error),
             Line("equation (5)" if rate == 1.0 else "", alpha[-1:], np.array([law]), kind="paper", group=name),
         ]
         for who in found.keys() - {name}:
@@ -160,7 +160,7 @@ def constant(bench: Bench) -> Found:
             what = f"error less that of {name} at α = {alpha[-1]:.0f}"
             findings.append(measured(what, who, (found[who] - error)[:, -1], theory=0.0, held="below"))
             lines.append(Line(f"{who}, N → ∞", alpha, curve, kind="theory", group=who))
-            lines.append(Line(who, alpha, *mean_and_error(found[who]), group=who))
+            lines.append(points(who, alpha, found[who]))
     ends = {rate: float(theory.constant_rate_error(rate) / constant_rate_floor(rate)) for rate in (0.25, 1.0)}
     notes.append(
         f"Law (5) is for small η: the fixed point of (4) lies {100 * (1 - ends[0.25]):.1f}% below it at η = 0.25 and "
@@ -188,7 +188,7 @@ def powers(bench: Bench, size: int, runs: int) -> tuple[tuple[list[Finding], lis
         curve = curves[z] = theory.normalised_perceptron(alpha, capped(lambda a, z=z: PACE * a**-z, cap))
         lines += [
             Line(f"equation (4), {name}", alpha, curve, kind="theory", group=name),
-            Line(name, alpha, *mean_and_error(found[name]), group=name),
+            points(name, alpha, found[name]),
         ]
         for i in (3, steps - 1):
             what = f"error at α = {alpha[i]:.0f}"
@@ -235,10 +235,9 @@ def annealed(bench: Bench) -> Found:
             findings.append(exponent(what, name, found[name], alpha, 5, theory=wanted, paper=rate, held="theory"))
         laws.append(law_6(rate, late))
         ratios.append(f"{law[-1] / curve[-1]:.3f} at η0 = {rate:g}")
-        mean, se = mean_and_error(found[name])
         lines += [
             Line(f"(4), {name}", alpha, curve, kind="theory", group=name),
-            Line(name, alpha[::4], mean[::4], se[::4], group=name),
+            points(name, alpha[::4], found[name][:, ::4]),
             Line("law (6)" if rate == rates[-1] else "", alpha[-1:], law[-1:], kind="paper", group=name),
         ]
     notes = [f"Law (6) over equation (4), at α = {alpha[-1]:.0f}: {', '.join(ratios)}."]
@@ -280,7 +279,7 @@ def figure_1(bench: Bench) -> tuple[tuple[list[Finding], Panel, dict[str, Any]],
     }
     findings, lines = [], []
     for name, curve in curves.items():
-        lines.append(Line(name, alpha, *mean_and_error(found[name]), group=name))
+        lines.append(points(name, alpha, found[name]))
         rule = name == "η0 = 2"
         where = f"(4), N = {size}" if rule else f"{name}, N → ∞"
         lines.append(Line(where, alpha, curve, kind="theory", group=name))
@@ -363,7 +362,7 @@ def noise(bench: Bench) -> Found:
             held: dict[str, Any] = {} if curve is None else {"theory": curve[i], "held": "theory"}
             held["paper"] = {"plain": 0.32, "shifted": float(law[i])}.get(name)
             findings.append(measured(f"error at α = {alpha[i]:.0f}", name, error[name][:, i], **held))
-        lines.append(Line(name, alpha, *mean_and_error(error[name]), group=name))
+        lines.append(points(name, alpha, error[name]))
         if curve is not None:
             lines.append(Line(f"{name}, N → ∞", alpha, curve, kind="theory", group=name))
     for name in names[2:]:

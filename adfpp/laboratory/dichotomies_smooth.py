@@ -20,7 +20,7 @@ import adfpp
 from adfpp.baselines import Constant, Power, Schedule, ThresholdedSmooth
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, measured, points
 from adfpp.laboratory.students import adf_of
 from adfpp.theory import dichotomies as theory
 
@@ -232,8 +232,7 @@ def smooth(bench: Bench) -> Found:
             if who == "ADF":
                 gap = (error - paired[fast])[:, -1] * n[-1]
                 falls.append(measured(f"e·n less that of {fast}", entry, gap, theory=0.0, held="below"))
-            mean, se = mean_and_error(error)
-            lines.append(Line(entry, n, mean, se, group=entry))
+            lines.append(points(entry, n, error))
     rates = np.array([slow / 2, slow])
     ends.append(Line("threshold, law", rates, theory.threshold_floor(rates), kind="theory", group="threshold"))
     left = Panel("clean labels, constant η", "η", "error", tuple(ends), "xy")
@@ -263,8 +262,7 @@ def small_rates(name: str, rate: float, whole: np.ndarray, half: np.ndarray) -> 
     if name == "threshold":
         law = float(theory.threshold_floor(rate))
         findings.append(measured(f"e∞, η = {rate}", name, whole[:, looks // 2 :].mean(1), theory=law, held="theory"))
-    mean, se = mean_and_error(np.stack([lower, upper], 1))
-    return findings, Line(name, np.array([rate / 2, rate]), mean, se, group=name)
+    return findings, points(name, np.array([rate / 2, rate]), np.stack([lower, upper], 1))
 
 
 def turned_over(bench: Bench, sizes: Streams) -> tuple[list[Finding], Panel, list[str]]:
@@ -287,8 +285,7 @@ def turned_over(bench: Bench, sizes: Streams) -> tuple[list[Finding], Panel, lis
             if name == "phase" or not own:
                 what = f"exponent, n = {n[first]} to {n[-1]}"
                 findings.append(exponent(what, entry, error, n, first, theory=power, held="theory"))
-            mean, se = mean_and_error(error)
-            lines.append(Line(entry, n, mean, se, group=entry))
+            lines.append(points(entry, n, error))
         gap = (paired["ADF"] - paired["rule"])[:, -1]
         what = f"probability to differ less that of the rule at n = {beside.n[-1]}"
         findings.append(measured(what, f"{name}, ADF, p = {flip}", gap, theory=0.0, held="below"))

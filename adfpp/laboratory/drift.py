@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 import adfpp
 from adfpp.baselines import Perceptron, Schedule
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, measured, points
 from adfpp.laboratory.students import disagreement, flipped
 from adfpp.theory.drift import (
     best_rate,
@@ -213,24 +213,24 @@ def laws(bench: Bench) -> Found:
     }
     found = followed(bench, "drift-laws", course, teachers, followers)
     late = course.alpha[course.late]
-    findings, points = [], {}
+    findings, at = [], {}
     for s, (drift, flip) in enumerate(teachers):
         what = told(drift, flip)
         exact = spherical_course(late, drift, flip=flip).mean()
         values = found["ADF, spherical"][:, s, course.late, 0].mean(1)
         findings.append(measured(what, "ADF, spherical", values, theory=float(exact), held="theory"))
-        points["ADF, spherical", s] = findings[-1]
+        at["ADF, spherical", s] = findings[-1]
         for k, times in enumerate(OFF):
             exact = constant_rate_course(late, drift, best[s] * times, flip).mean()
             values = found["perceptron"][:, s, course.late, k].mean(1)
             entry = f"perceptron, {'' if times == 1 else f'{times:g} times '}the best rate"
             findings.append(measured(what, entry, values, theory=float(exact), held="theory"))
-            points[f"perceptron {times:g}", s] = findings[-1]
+            at[f"perceptron {times:g}", s] = findings[-1]
     settings = {"N": course.size, "runs": course.runs, "measured at α": "{:g} to {:g}".format(*course.window)}
-    return Found(findings, law_panels(points, best, late), law_notes(), settings)
+    return Found(findings, law_panels(at, best, late), law_notes(), settings)
 
 
-def law_panels(points: dict[tuple[str, int], Finding], best: np.ndarray, late: np.ndarray) -> list[Panel]:
+def law_panels(at: dict[tuple[str, int], Finding], best: np.ndarray, late: np.ndarray) -> list[Panel]:
     """Error against drift, and against the rate."""
     fine = np.geomspace(DRIFTS[0], DRIFTS[-1], 17)
     adf, rule = small_drift(fine)
@@ -242,7 +242,7 @@ def law_panels(points: dict[tuple[str, int], Finding], best: np.ndarray, late: n
         Line("perceptron's law", fine, rule, kind="theory"),
     ]
     for name, key in (("ADF, spherical", "ADF, spherical"), ("perceptron, best rate", "perceptron 1")):
-        some = [points[key, s] for s in range(len(DRIFTS))]
+        some = [at[key, s] for s in range(len(DRIFTS))]
         lines.append(Line(f"{name}, runs", DRIFTS, [f.value for f in some], [f.se for f in some], group=name))
     against = []
     for s in range(0, len(DRIFTS), 2):
@@ -250,7 +250,7 @@ def law_panels(points: dict[tuple[str, int], Finding], best: np.ndarray, late: n
         name = f"drift {DRIFTS[s]:.2g}"
         exact = [constant_rate_course(late, DRIFTS[s], rate).mean() for rate in rates]
         against.append(Line(name, rates, exact, kind="theory"))
-        some = [points[f"perceptron {times:g}", s] for times in OFF]
+        some = [at[f"perceptron {times:g}", s] for times in OFF]
         tried = best[s] * np.array(OFF)
         against.append(Line(f"{name}, runs", tried, [f.value for f in some], [f.se for f in some], group=name))
     when = f"α from {late[0]:g} to {late[-1]:g}, no flips"
@@ -338,15 +338,13 @@ def tracking_panels(best: Errors, found: Errors, chosen: Errors, course: Course,
             Line("perceptron, N → ∞, in the end", fine, best_rate(fine, flip).error, kind="theory", group="perceptron"),
         ]
         for name, e in best.items():
-            mean, se = mean_and_error(e[:, at])
-            lines.append(Line(name, some, mean, se))
+            lines.append(points(name, some, e[:, at]))
         title = "No flips" if flip == 0 else f"Labels flipped with probability {flip:g}"
         panels.append(Panel(title, "drift", "error", tuple(lines), "xy"))
     middle = count // 2
     way = []
     for name, e in found.items():
-        mean, se = mean_and_error(e[:, middle, :, chosen[name][middle]])
-        way.append(Line(name, course.alpha, mean, se, "band"))
+        way.append(points(name, course.alpha, e[:, middle, :, chosen[name][middle]], kind="band"))
     title = f"Drift {drifts[middle]:.2g}, no flips"
     return [*panels, Panel(title, "α = rows / N", "error", tuple(way), "y")]
 

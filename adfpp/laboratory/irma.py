@@ -32,7 +32,7 @@ from adfpp.laboratory.curves import (
     streams,
     target,
 )
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, measured, points
 from adfpp.theory.regression import Course, irma_course, least_error
 
 __all__ = ["EXPERIMENTS", "Reset"]
@@ -351,10 +351,8 @@ def error_panel(order: int, shown: np.ndarray, error: dict[str, np.ndarray], the
     for name in ("IRMA", "IRMA, wider Ω"):
         lines.append(Line(f"{name}, exact", np.arange(1, ROWS + 1), theory[name].error, kind="theory", group=name))
     for name in ("IRMA", "IRMA, wider Ω", "Bayes", "RLS"):
-        mean, se = mean_and_error(error[name])
-        lines.append(Line(name, shown, mean, se, group=name))
-    mean, se = mean_and_error(error["batch"][:, 1:])
-    lines.append(Line("batch", shown[1:], mean, se))
+        lines.append(points(name, shown, error[name]))
+    lines.append(points("batch", shown[1:], error["batch"][:, 1:]))
     lines.append(Line("paper, incremental", shown, [m for m, _ in TABLE["incr.", order]], kind="paper"))
     return Panel(f"Order {order}", "rows", "mean squared distance to the target", tuple(lines), "xy")
 

@@ -19,8 +19,8 @@ import adfpp
 from adfpp.baselines import NaturalGradient
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
-from adfpp.laboratory.opper_laws import asymptotics, compared, entropy, points
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.opper_laws import asymptotics, compared, entropy
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured, points
 from adfpp.laboratory.students import Start, adf_of, disagreement, perceptron, rows_of, settled, together
 from adfpp.theory.covariance import full_online, full_online_constant
 from adfpp.theory.perceptron import bayes_batch, cramer_rao_threshold, optimal_online

@@ -18,7 +18,7 @@ from scipy.special import xlogy
 import adfpp
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Found, along
-from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured
+from adfpp.laboratory.record import Finding, Line, Panel, mean_and_error, measured, points
 from adfpp.laboratory.students import rows_of
 from adfpp.theory.asymptotics import Nearest, nearest_probit, probit_link
 from adfpp.theory.channel import log_label
@@ -281,12 +281,6 @@ def entropy(bench: Bench) -> Found:
 def compared(what: str, entry: str, values: Any, theory: Any, unless: str = "") -> Finding:
     """A figure held against its theory, unless there is a reason not to."""
     return measured(what, entry, values, theory=float(theory), held=None if unless else "theory", why=unless)
-
-
-def points(label: str, x: Any, values: Any, group: str = "", scale: Any = 1.0) -> Line:
-    """The means of values ``(runs, n)`` with their standard errors."""
-    mean, error = mean_and_error(values)
-    return Line(label, x, scale * mean, scale * error, group=group)
 
 
 def level(label: str, x: np.ndarray, height: float, group: str = "") -> Line:

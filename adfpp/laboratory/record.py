@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-__all__ = ["Finding", "Line", "Panel", "Record", "mean_and_error", "measured"]
+__all__ = ["Finding", "Line", "Panel", "Record", "mean_and_error", "measured", "points"]
 
 BAND = 3.0
 
@@ -269,6 +269,21 @@ def measured(what: str, entry: str, values: Any, **more: Any) -> Finding:
     """
     mean, se = mean_and_error(values)
     return Finding(what, entry, float(mean), float(se), **more, runs=len(np.asarray(values)))
+
+
+def points(
+    label: str, x: Any, values: Any, group: str = "", kind: Literal["simulation", "band"] = "simulation"
+) -> Line:
+    """A curve of means over the runs with their standard errors.
+
+    Args:
+        label: In the legend.
+        x: ``(n,)``.
+        values: ``(runs, n)``.
+        group: Curves of one group have one colour; the label by default.
+        kind: How it is drawn.
+    """
+    return Line(label, x, *mean_and_error(values), kind, group)
 
 
 def with_error(value: float, se: float) -> str:

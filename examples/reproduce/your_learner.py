@@ -4,7 +4,7 @@
 
 A rule is what it begins with, what it predicts, and one step. As a `Learner` it has `init`, `update` and `run` like
 those of `adfpp.ADF`, can be traced and mapped over seeds, and goes into `adfpp.compare`. Here 32 runs of it stand
-beside as many of ADF on the same rows, its own theory, and the curves of `adfpp.theory`.
+beside as many of ADF on the same rows, each held against its own theory, and the curves of `adfpp.theory`.
 """
 
 import argparse
@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.baselines import Estimate, Learner
-from adfpp.laboratory import Bench, Finding, Line, Panel, Record, along, mean_and_error
+from adfpp.laboratory import Bench, Line, Panel, Record, along, measured, points
 from adfpp.laboratory.picture import save
 from adfpp.laboratory.students import adf_of, disagreement, perceptron, rows_of
+from adfpp.theory.covariance import full_online
 from adfpp.theory.perceptron import bayes_batch, optimal_online
 
 WEIGHTS, RUNS, ALPHAS = 200, 32, 10
@@ -66,18 +67,19 @@ def main() -> None:
         return by_hebb, by_adf
 
     alpha, grid = np.arange(1, ALPHAS + 1), np.linspace(0.5, ALPHAS, 100)
-    (hebb_error, hebb_se), (adf_error, adf_se) = map(mean_and_error, Bench().replicate("hebb", one, RUNS))
-    own = np.arccos(np.sqrt(2 * alpha / (2 * alpha + np.pi))) / np.pi
+    hebb_error, adf_error = Bench().replicate("hebb", one, RUNS)
+    theory = np.arccos(np.sqrt(2 * alpha / (2 * alpha + np.pi))) / np.pi, full_online(alpha).error
     findings = [
-        Finding(f"error at α = {a}", "Hebb", hebb_error[a - 1], hebb_se[a - 1], own[a - 1], held="theory")
+        measured(f"error at α = {a}", name, error[:, a - 1], theory=float(curve[a - 1]), held="theory")
+        for name, error, curve in zip(("Hebb", "ADF, full"), (hebb_error, adf_error), theory, strict=True)
         for a in (2, 5, 10)
     ]
-    findings += [Finding(f"error at α = {a}", "ADF, full", adf_error[a - 1], adf_se[a - 1]) for a in (2, 5, 10)]
     lines = (
-        Line("Hebb's rule", alpha, hebb_error, hebb_se, group="Hebb"),
-        Line("its theory", alpha, own, kind="theory", group="Hebb"),
-        Line("ADF, full, one pass", alpha, adf_error, adf_se, group="ADF"),
-        Line("best rule of its kind", grid, optimal_online(grid).error, kind="theory"),
+        points("Hebb's rule", alpha, hebb_error, "Hebb"),
+        Line("its theory", alpha, theory[0], kind="theory", group="Hebb"),
+        points("ADF, full, one pass", alpha, adf_error, "ADF"),
+        Line("its theory, N → ∞", alpha, theory[1], kind="theory", group="ADF"),
+        Line("best rule without a covariance", grid, optimal_online(grid).error, kind="theory"),
         Line("batch Bayes", grid, bayes_batch(grid).error, kind="theory"),
     )
     panel = Panel(f"{WEIGHTS} weights, {RUNS} runs", "α: rows a weight", "wrong labels", lines, "xy")
