@@ -178,8 +178,11 @@ def neglect(bench: Bench, alpha: int) -> tuple[list[Finding], str, Panel]:
         f"square at α = {alpha}) at N = {' and '.join(str(n) for n in SIZES)}, and ζ itself varies by "
         f"{' and '.join(f'{v:.2g}%' for v in spread)} from stream to stream: orders 1/N and 1/√N."
     )
-    lines = (Line("change", SIZES, changes, [f.se for f in findings]), Line("over streams", SIZES, spread))
-    return findings, note, Panel("|ξ|² = N against each row's own length", "N", "% of ζ", lines, "xy")
+    lines = (
+        Line("by |ξ|² = N against own lengths", SIZES, changes, [f.se for f in findings]),
+        Line("sd over streams", SIZES, spread),
+    )
+    return findings, note, Panel("How much ζ varies", "N", "% of ζ", lines, "xy")
 
 
 # ------------------------------------------------------------------------------------------ Figure 1
@@ -217,7 +220,7 @@ def curve(bench: Bench) -> Found:
         Line(PRINTED, grid, wrong.error * grid, kind="theory"),
         Line("letter: 0.88/α", late, np.full(4, 0.88), kind="paper"),
     )
-    panels = [Panel("Figure 1", "α", "", figure, "xy"), Panel("The erratum", "α", "error · α", both, "xy")]
+    panels = [Panel("Figure 1", "α", "error, ζ", figure, "xy"), Panel("The erratum", "α", "error · α", both, "xy")]
     notes = [
         f"error · α along the corrected equations is {', '.join(f'{v:.4f}' for v in theory.bona(MARKS).error * MARKS)} "
         f"at α = {', '.join(f'{a:g}' for a in MARKS)}; with (22) as printed it is {wrong.error[-1] * 1000:.2f} at "
@@ -286,7 +289,7 @@ def erratum(bench: Bench) -> Found:
         f"The mean change of ρ by one row, times N = {size}, over {rows} rows at each of {len(alphas)} states on the "
         f"corrected curve: {', '.join(f'{v:.3g} ± {s:.1g}' for v, s in zip(value, se, strict=True))}. The printed "
         f"equation says {', '.join(f'{v:.3g}' for v in slopes[1])}: on this curve, where Q = ρ² and ζ = 1 − Q, its "
-        "two terms cancel, and nothing would ever be learned."
+        "two terms cancel, and a student on it would not gain by the next row."
     ]
     panel = Panel("What a row gains, on the corrected curve", "α", "α dρ/dα", (*lines, row_points), "x")
     return Found(findings, [panel], notes, {"N": size, "rows": rows})

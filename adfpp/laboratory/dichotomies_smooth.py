@@ -232,11 +232,11 @@ def smooth(bench: Bench) -> Found:
             if who == "ADF":
                 gap = (error - paired[fast])[:, -1] * n[-1]
                 falls.append(measured(f"e·n less that of {fast}", entry, gap, theory=0.0, held="below"))
-            lines.append(points(entry, n, error))
+            lines.append(points(entry, n, error * n))
     rates = np.array([slow / 2, slow])
     ends.append(Line("threshold, law", rates, theory.threshold_floor(rates), kind="theory", group="threshold"))
     left = Panel("clean labels, constant η", "η", "error", tuple(ends), "xy")
-    right = Panel("clean labels, η ∝ 1/n", "n", "error", tuple(lines), "xy")
+    right = Panel("clean labels, η ∝ 1/n", "n", "error · n", tuple(lines), "x")
     more, noisy, notes = turned_over(bench, sizes)
     last, told = revisited(bench)
     settings = {"runs": sizes.alone.runs, "on noisy labels": sizes.noisy.runs}

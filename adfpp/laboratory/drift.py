@@ -300,10 +300,10 @@ def tracking(bench: Bench) -> Found:
             findings.append(measured(what, name, e[:, s], theory=curves.get(name), why=why))
         for rival in RIVALS:
             apart = best["ADF"][:, s] - best[rival][:, s]
-            findings.append(measured(f"{what}: less that of {rival}", "ADF", apart, theory=0.0, held="below"))
+            findings.append(measured(f"{what}, less that of {rival}", "ADF", apart, theory=0.0, held="below"))
         for name in KIN:
             apart, why = best[name][:, s] - best["ADF"][:, s], "there is no law of this difference"
-            findings.append(measured(f"{what}: less that of ADF", name, apart, theory=0.0, why=why))
+            findings.append(measured(f"{what}, less that of ADF", name, apart, theory=0.0, why=why))
     settings = {"N": course.size, "runs": course.runs, "measured at α": "{:g} to {:g}".format(*course.window)}
     notes = tracking_notes(best, chosen, followers, course, drifts)
     return Found(findings, tracking_panels(best, found, chosen, course, drifts), notes, settings)
@@ -377,8 +377,8 @@ def tracking_notes(
 
 
 def told(drift: float, flip: float) -> str:
-    """Name of a teacher."""
-    return f"drift {drift:.2g}" + (f", flips {flip:g}" if flip else "")
+    """What is measured: the error with a teacher."""
+    return f"error at drift {drift:.2g}" + (f", flips {flip:g}" if flip else "")
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

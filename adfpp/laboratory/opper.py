@@ -124,6 +124,12 @@ def threshold(bench: Bench) -> Found:
         *(points(name, times[seen], squares[name][:, seen]) for name in (FULL, LATE)),
         points(EXACT, times[late], squares[EXACT][:, late]),
     ]
+    scaled = [
+        Line("Cramér-Rao", times, np.ones(steps), kind="theory"),
+        *(points(name, times[seen], ratio[name][:, seen]) for name in (FULL, LATE)),
+        points(EXACT, times[late], ratio[EXACT][:, late]),
+        Line("natural gradient, late, linear", times[9:], own[9:], kind="theory", group=LATE),
+    ]
     notes = [
         f"On the same streams one pass of ADF and exact Bayes differ by {apart.value:+.4f} ± {apart.se:.4f} of the "
         f"bound at t = {times[-1]}: that is what projecting after every row has cost.",
@@ -135,7 +141,10 @@ def threshold(bench: Bench) -> Found:
     ]
     return Found(
         findings,
-        [Panel("Squared error of a noisy threshold", "rows t", "E(θ − θ*)²", tuple(lines), "xy")],
+        [
+            Panel("Squared error of a noisy threshold", "rows t", "E(θ − θ*)²", tuple(lines), "xy"),
+            Panel("In units of the line", "rows t", "t·J·E(θ − θ*)²", tuple(scaled), "x"),
+        ],
         notes,
         {"rows": int(times[-1]), "runs": runs},
     )

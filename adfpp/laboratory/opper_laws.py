@@ -177,8 +177,8 @@ def asymptotics(bench: Bench) -> Found:
             ratio = math.sqrt(along_it[:, -1].mean() / split(covariances)[0][:, -1].mean() / times[-1])
             notes.append(
                 f"With one label in ten flipped and a model that does not know it, θ* has length {nearest.length:.3f} "
-                f"where the teacher's is {case.length:g}. Along it the error is {ratio:.2f} times what the belief says "
-                f"of itself, {math.sqrt(spread.along / width.along):.2f} in theory: ADF's covariance tends to A⁻¹/t, "
+                f"where the teacher's is {case.length:g}. Along it the error's sd is {ratio:.2f} times the belief's "
+                f"own, {math.sqrt(spread.along / width.along):.2f} in theory: ADF's covariance tends to A⁻¹/t, "
                 "as the exact posterior's does, and not to the sandwich."
             )
         lines = [

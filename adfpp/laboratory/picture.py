@@ -13,6 +13,7 @@ MARKERS = "os^Dvph*<>"
 ACROSS = 3
 CROSSES = 8  # of a paper, from which on they are a line
 POINTS = 25  # of a simulation, of which no more can be told apart
+ENTRIES = 7  # of a legend, from which on it stands below
 
 
 def draw(record: Record) -> Any:
@@ -27,7 +28,8 @@ def draw(record: Record) -> Any:
         raise ValueError(f"{record.name} has nothing to draw.")
     across = min(ACROSS, len(record.panels))
     down = -(-len(record.panels) // across)
-    figure = Figure(figsize=(max(7.0, 5.2 * across), 4.3 * down), layout="constrained")
+    low = max(-(-n // 2) for n in map(entries, record.panels)) if any(map(crowded, record.panels)) else 0
+    figure = Figure(figsize=(max(7.0, 5.2 * across), (4.3 + 0.17 * low) * down), layout="constrained")
     every = figure.subplots(down, across, squeeze=False).ravel()
     for axes in every[len(record.panels) :]:
         axes.remove()
@@ -55,15 +57,27 @@ def group_of(line: Line) -> str:
     return line.group or line.label
 
 
+def entries(panel: Panel) -> int:
+    """Of its legend."""
+    return sum(bool(line.label) for line in panel.lines)
+
+
+def crowded(panel: Panel) -> bool:
+    """Whether its legend would hide the curves."""
+    return entries(panel) >= ENTRIES
+
+
 def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
     """Draws the curves of one panel."""
     order = list(tints)
+    wide = 3.0  # the first curves are the widest, so that one that lies on another leaves both to be seen
     for line in panel.lines:
         x, y = np.asarray(line.x, float), np.asarray(line.y, float)
         se = None if line.se is None else np.asarray(line.se, float)
         tint = tints.get(group_of(line), "black")
         if line.kind == "theory":
-            axes.plot(x, y, color=tint, lw=1.4, label=line.label)
+            axes.plot(x, y, color=tint, lw=wide, label=line.label)
+            wide = max(1.2, wide - 0.8)
         elif line.kind == "paper":
             style: dict[str, Any] = {"marker": "x", "ls": "", "ms": 8, "mew": 1.6, "zorder": 5}
             if len(x) > CROSSES:
@@ -86,7 +100,9 @@ def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
         plain_ticks(getattr(axes, f"{side}axis"))
     axes.set(xlabel=panel.x, ylabel=panel.y)
     axes.set_title(panel.title, fontsize=10)
-    if any(line.label for line in panel.lines):
+    if crowded(panel):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=8)
+    elif entries(panel):
         axes.legend(framealpha=0.6, edgecolor="none", fontsize=8)
 
 
