@@ -12,9 +12,12 @@ from scipy.stats import norm
 
 from adfpp import cli, laboratory
 from adfpp.laboratory import Bench, Experiment, Finding, Found, Line, Panel, Record, along, mean_and_error, measured
-from adfpp.laboratory.pages import filled, read_records, write_record
+from adfpp.laboratory.pages import BLOCK, filled, read_records, write_record
 from adfpp.laboratory.picture import draw
 from adfpp.laboratory.students import disagreement, rows_of
+from adfpp.theory.covariance import full_online_constant
+from adfpp.theory.dichotomies import annealed_spread
+from adfpp.theory.perceptron import bayes_batch, bona_beta_law
 
 PAGES = Path(__file__).parent.parent / "docs" / "papers"
 
@@ -96,6 +99,22 @@ def test_pages_show_what_the_runs_found(page: Path) -> None:
     for experiment in laboratory.PAPERS.get(page.stem, ()):
         assert f"<!-- reproduce: {experiment.name} -->" in text
         assert "--quick" not in records[experiment.name].command
+
+
+def test_constants_in_the_prose_are_those_of_the_theory() -> None:
+    """Outside of the blocks that runs write stand parameters, what the papers print, and these constants of laws."""
+
+    def prose(page: str) -> str:
+        return " ".join(BLOCK.sub("", (PAGES / f"{page}.md").read_text(encoding="utf-8")).split())
+
+    one_pass, batch = full_online_constant(), float(1e6 * bayes_batch(1e6).error)
+    for page in ("opper", "bona", "dichotomies"):
+        assert f"{one_pass:.3f}" in prose(page)
+    assert f"at {one_pass / batch:.2f} times the error of batch Bayes" in prose("opper")
+    assert f"{float(bona_beta_law(1.0, 1.0)):.3f} (β√Q)^{{−1/4}} α^{{−3/4}}" in prose("bona")
+    assert f"which is {annealed_spread(2.0):.2f}/N at η0 = 2" in prose("dichotomies")
+    assert f"exp(q0²/2) = {np.exp(1.95**2 / 2):.1f} times" in prose("dichotomies")
+    assert f"on {100 * norm.cdf(1.95):.0f}% of the rows" in prose("dichotomies")
 
 
 def test_every_paper_has_a_page() -> None:

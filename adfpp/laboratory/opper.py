@@ -5,6 +5,7 @@ The laws at many rows are in `opper_laws`.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -300,13 +301,20 @@ def noisy_perceptron(bench: Bench) -> Found:
     ]
     labels = {EP: "batch Bayes", FULL: "full ADF, N → ∞", SPHERICAL: "spherical ADF, N → ∞"}
     lines = [Line(label, every, theory[n], kind="theory", group=n) for n, label in labels.items()]
+    settled_at = settled_points("EP, N = 50", ep, small[FULL])
     shown = [points(f"{n}, N = 50", every, small[n], n) for n in (FULL, SPHERICAL, LATE)]
-    shown.append(settled_points("EP, N = 50", ep, small[FULL]))
     wide = [points(f"{n}, N = {large}", every, values, n) for n, values in big.items()]
+    close = (*lines, *(points(n, every, small[n]) for n in (FULL, SPHERICAL, DIAGONAL, LATE)), settled_at)
+    beyond = tuple(replace(line, y=line.y - theory[EP][line.x - 1]) for line in close)
     axes = "α = rows / N", "error"
+    panels = [
+        Panel("Noisy perceptron, N = 50", *axes, (*lines, *shown, settled_at)),
+        Panel("N = 50, what is lost", axes[0], "error less that of batch Bayes", beyond),
+        Panel(f"N = {large}", *axes, (*lines, *wide)),
+    ]
     return Found(
         findings,
-        [Panel("Noisy perceptron, N = 50", *axes, (*lines, *shown)), Panel(f"N = {large}", *axes, (*lines, *wide))],
+        panels,
         notes,
         {"N": f"50 and {large}", "rows": f"{top} N", "runs": f"{runs} and {fewer}", "EP runs": checked},
     )

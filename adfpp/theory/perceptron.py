@@ -239,7 +239,7 @@ def log_gradient(tau: Floats, width: float, beta: float) -> Floats:
 
 
 def bona_beta_law(alpha: ArrayLike, beta: float, length: float = 1.0) -> Floats:
-    """What the error of finite β tends to: c (β√Q)^{−1/4} α^{−3/4}, c = 2√K (2π)^{3/8}/π = 0.433.
+    """What the error of finite β tends to: c (β√Q)^{−1/4} α^{−3/4}, c = 2√K (2π)^{3/8}/π = 0.434.
 
     Once √ζ is far below 1/β a row pulls by g = β Φ(−τ/√ζ), no harder however wrong it is. Then √ζ ∝ α^{−1/2} is wide
     beside θ, so that ζ = √(2πQ)/(βα) and dθ²/dα = −2θ²/α + (ζ²/Q) ⟨g²⟩ with ⟨g²⟩ = 2 φ(0) β² K √(ζ/Q) and
