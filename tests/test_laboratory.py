@@ -2,6 +2,7 @@
 
 import json
 import math
+import multiprocessing
 from pathlib import Path
 
 import jax
@@ -184,11 +185,34 @@ def test_the_command_tells_what_is_outside(
     assert kept["command"] == "adfpp reproduce a-one --quick --seed 0" and kept["settings"]["quick"] is True
     assert cli.main(["reproduce", "a-one", "--quick", "--pages", str(tmp_path)]) == 1
     capsys.readouterr()
-    assert cli.main(["reproduce", "a"]) == 1
+    assert cli.main(["reproduce", "a", "--jobs", "1"]) == 1
     assert "1 of 2 figures" in (out := capsys.readouterr().out) and "a-two: error at α = 2, ADF" in out
     assert cli.main(["reproduce", "b"]) == 1 and "no experiment 'b'" in capsys.readouterr().err
     assert cli.main(["reproduce"]) == 1 and "--list" in capsys.readouterr().err
     assert cli.main(["reproduce", "--list"]) == 0 and "a-two" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_experiments_side_by_side_find_the_same() -> None:
+    """Processes change neither the findings nor their order; told is how far the one is that is waited for."""
+    names, told = ["bona-erratum", "opper-linear"], []
+    alone = list(laboratory.reproduce(names, quick=True, seed=3))
+    both = list(laboratory.reproduce(names, True, 3, lambda *now: told.append(now), jobs=2))
+    assert [r.name for r in both] == ["opper-linear", "bona-erratum"] == [r.name for r in alone]
+    assert [r.findings for r in both] == [r.findings for r in alone]
+    assert told and {what for what, _, _ in told} == {"one row"}
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_caller() -> None:
+    """One that has had enough leaves no process behind, and an error of a worker is the caller's."""
+    first = laboratory.reproduce(["opper-linear", "irma-table"], quick=True, jobs=2)
+    assert next(first).name == "opper-linear" and multiprocessing.active_children()
+    first.close()
+    assert not multiprocessing.active_children()
+    with pytest.raises(OverflowError):
+        next(laboratory.reproduce(["opper-linear", "bona-erratum"], seed=10**30, jobs=2))
 
 
 def test_tables_say_what_is_allowed_and_why() -> None:

@@ -1,6 +1,7 @@
 """The commands and their arguments: ``explain``, ``stream``, ``check``, ``compare``, ``reproduce``."""
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ from adfpp.tabular import (
 )
 
 _RUNS = ("adf", "ep", "laplace", "svi")
+_JOBS = 4  # at most, unless asked for: each takes up to some gigabytes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,9 +134,10 @@ def reproduce(args: argparse.Namespace) -> int:
     if pages and not pages.is_dir():
         raise UsageError(f"There is no folder {pages} with pages to fill in.")
     laboratory.chosen(names)  # a name that is wrong is told before hours of work
+    jobs = args.jobs or min(_JOBS, os.cpu_count() or 1)
     failed, total, by_chance, begin = [], 0, 0.0, time.perf_counter()
     with step_bar() as report:
-        for record in laboratory.reproduce(names, args.quick, args.seed, report):
+        for record in laboratory.reproduce(names, args.quick, args.seed, report, jobs):
             print(f"{record.text()}\n{record.command}: {record.seconds:.1f} s\n", flush=True)
             failed += [f"{record.name}: {f.what}, {f.entry}" for f in record.failed]
             total += sum(f.passes is not None for f in record.findings)
@@ -305,6 +308,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--list", action="store_true", help="print what there is")
     sub.add_argument("--quick", action="store_true", help="fewer and shorter runs: seconds, not minutes")
     sub.add_argument("--seed", type=int, default=0, help="of all random keys (0)")
+    text = f"experiments at a time (as many as there are cores, and at most {_JOBS}); results do not depend on it"
+    sub.add_argument("--jobs", type=int, metavar="N", help=text)
     sub.add_argument("--out", metavar="FOLDER", help="write a table, the numbers and a picture of each there")
     text = "fill in the marked tables of the pages there, and keep the records in its folder results"
     sub.add_argument("--pages", metavar="FOLDER", help=text)

@@ -5,13 +5,15 @@ of its own. On the command line: ``adfpp reproduce``.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
 
 import jax
 
 from adfpp.laboratory import bona, dichotomies, drift, irma, opper
 from adfpp.laboratory.bench import Bench, Experiment, Found, along
 from adfpp.laboratory.record import Finding, Line, Panel, Record, mean_and_error, measured, points
+from adfpp.laboratory.workers import side_by_side
 
 __all__ = [
     "EXPERIMENTS",
@@ -58,30 +60,61 @@ def reproduce(
     quick: bool = False,
     seed: int = 0,
     report: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Iterator[Record]:
-    """Runs experiments one after the other, in double precision.
+    jobs: int = 1,
+) -> Generator[Record, None, None]:
+    """Runs experiments, in double precision. What they find does not depend on how many run at a time.
 
     Args:
         names: Of papers or of experiments.
         quick: Whether to be short: seconds instead of minutes, with wider standard errors.
         seed: Of all keys.
-        report: Told how far it is, as ``report(what, done, total)``.
+        report: Told how far the experiment is that is waited for, as ``report(what, done, total)``.
+        jobs: Experiments at a time, each in a process of its own if there are more than one.
 
     Yields:
-        What each found.
+        What each found, in order.
     """
-    for experiment in chosen(names):
-        begin = time.perf_counter()
-        with jax.enable_x64(True):
-            found = experiment.run(Bench(quick, seed, report))
-        yield Record(
-            experiment.name,
-            experiment.title,
-            experiment.source,
-            tuple(found.findings),
-            tuple(found.panels),
-            tuple(found.notes),
-            found.settings | {"seed": seed},
-            f"adfpp reproduce {experiment.name}{' --quick' * quick} --seed {seed}",
-            time.perf_counter() - begin,
-        )
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1; it is {jobs}.")
+    tasks = [Task(experiment.name, quick, seed) for experiment in chosen(names)]
+    if min(jobs, len(tasks)) > 1:
+        yield from side_by_side(found_by, tasks, report, min(jobs, len(tasks)))
+    else:
+        yield from (found_by(task, report) for task in tasks)
+
+
+class Task(NamedTuple):
+    """One experiment to run.
+
+    Attributes:
+        name: Of the experiment.
+        quick: Whether it is to be short.
+        seed: Of all keys.
+    """
+
+    name: str
+    quick: bool
+    seed: int
+
+
+def found_by(task: Task, report: Callable[[str, int, int], None]) -> Record:
+    """Runs one experiment.
+
+    Args:
+        task: Which, and how.
+        report: Told how far it is.
+    """
+    experiment, begin = EXPERIMENTS[task.name], time.perf_counter()
+    with jax.enable_x64(True):
+        found = experiment.run(Bench(task.quick, task.seed, report))
+    return Record(
+        experiment.name,
+        experiment.title,
+        experiment.source,
+        tuple(found.findings),
+        tuple(found.panels),
+        tuple(found.notes),
+        found.settings | {"seed": task.seed},
+        f"adfpp reproduce {experiment.name}{' --quick' * task.quick} --seed {task.seed}",
+        time.perf_counter() - begin,
+    )

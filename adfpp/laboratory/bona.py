@@ -392,7 +392,7 @@ def table(bench: Bench) -> Found:
         for a, values in zip(alphas, (errors[..., 2] - errors[..., 1]).T, strict=True)
     ]
     small, marks = bench.pick(100, 200), (5, 10)
-    again = revisited(bench, small, marks, bench.pick(16, 32))
+    again = revisited(bench, small, marks, bench.pick(12, 32))
     more, notes, both = beyond(again, marks)
     drawn_once = (ROSENBLATT, BONA, BATCH)  # the curve of the variational optimum is BOnA's
     shown = (*drawn_once, FULL)

@@ -21,12 +21,13 @@ from adfpp.baselines import Constant, Power, Schedule, ThresholdedSmooth
 from adfpp.distributions import Probit
 from adfpp.laboratory.bench import Bench, Found, along
 from adfpp.laboratory.record import Finding, Line, Panel, measured, points
-from adfpp.laboratory.students import adf_of
+from adfpp.laboratory.students import adf_of, turned
 from adfpp.theory import dichotomies as theory
 
 Array = Any
 SETTLED = 1024  # rows, after which what is left of the rule's start is less than a hundredth of its error
 INTEGRATED = ("tanh", "phase")  # tasks with f not affine in the weights, whose moments ADF takes by quadrature
+FACTORS = {"threshold": 6.0, "wave": 30.0, "tanh": 20.0, "phase": 8.0}  # c of the rule's η = c/n
 SECOND = 1  # index of the look from which ADF's law is held: it has no start to forget
 
 
@@ -53,8 +54,7 @@ class Task(NamedTuple):
         x = jax.random.normal(key_x, (rows, self.size))
         if self.circular:
             x = x.at[:, -1].set(jax.random.uniform(key_angle, (rows,), float, -math.pi, math.pi))
-        y = (self.f(x, self.teacher) > 0) ^ jax.random.bernoulli(key_flip, flip, (rows,))
-        return x, y.astype(x.dtype)
+        return x, turned(self.f(x, self.teacher) > 0, key_flip, flip).astype(x.dtype)
 
     def model(self, flip: float) -> Callable[..., None]:
         """As a NumPyro model: weights within 0.5 of (1, 1), and the step of f."""
@@ -193,11 +193,13 @@ class Streams(NamedTuple):
         noisy: For the rule on labels that are turned over: its own mistakes add a share ∝ n^(−1/2) to their noise, so
             the law sets in late.
         beside: For ADF and the rule on the same rows, by name of the task.
+        factors: c of η = c/n, by name of the task.
     """
 
     alone: Stream
     noisy: Stream
     beside: dict[str, Stream]
+    factors: dict[str, float]
 
 
 def streams(bench: Bench) -> Streams:
@@ -205,7 +207,8 @@ def streams(bench: Bench) -> Streams:
     every, more = bench.pick(256, 512), bench.pick(8, 16)
     with_adf = bench.pick({"wave": 128, "phase": 16}, {"threshold": 2048, "wave": 2048, "tanh": 32, "phase": 256})
     beside = {name: Stream(runs, every) for name, runs in with_adf.items()}
-    return Streams(Stream(bench.pick(256, 4096), every), Stream(bench.pick(128, 512), more * every), beside)
+    factors = {name: c for name, c in FACTORS.items() if name != "tanh" or not bench.quick}
+    return Streams(Stream(bench.pick(256, 4096), every), Stream(bench.pick(128, 512), more * every), beside, factors)
 
 
 def smooth(bench: Bench) -> Found:
@@ -213,7 +216,7 @@ def smooth(bench: Bench) -> Found:
     slow, sizes = bench.pick(0.1, 0.05), streams(bench)
     n = sizes.alone.n
     falls, floors, lines, ends = [], [], [], []
-    for name, rate in (("threshold", 6.0), ("wave", 30.0), ("tanh", 20.0), ("phase", 8.0)):
+    for name, rate in sizes.factors.items():
         fast, steady = f"η = {rate:g}/n", {"whole": slow, "half": slow / 2}
         annealed = {fast: (Power(rate, 1.0, 0.2), 0.2)}
         constant = {k: (Constant(eta), eta / 2) for k, eta in steady.items()}

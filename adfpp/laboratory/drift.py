@@ -193,7 +193,7 @@ def followed(bench: Bench, what: str, course: Course, teachers: np.ndarray, foll
         settings = {name: jnp.asarray(f.settings) for name, f in followers.items()}
         return jax.vmap(partial(at, key_rows, first))(jnp.asarray(teachers), settings)
 
-    found = bench.replicate(what, one, course.runs, at_once=16)
+    found = bench.replicate(what, one, course.runs, at_once=4)
     return {name: found[name] for name in followers}
 
 

@@ -200,7 +200,7 @@ def settled_errors(
 
     def one(key: jax.Array) -> Any:
         teacher, draw, key = task(key, size, noise)
-        chunks = jax.vmap(draw)(jax.random.split(key, top), jnp.arange(top))
+        chunks = lax.map(lambda now: draw(*now), (jax.random.split(key, top), jnp.arange(top)))
         return teacher, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), chunks)
 
     teachers, (x, y) = bench.replicate(name, one, runs)

@@ -145,7 +145,7 @@ def settings(found: dict[Case, Beliefs]) -> dict[str, Any]:
 def asymptotics(bench: Bench) -> Found:
     """t·E[εεᵀ] against J⁻¹ and A⁻¹BA⁻¹."""
     findings, panels, notes, widths = [], [], [], []
-    found = beliefs(bench, bench.pick(512, 4096))
+    found = beliefs(bench, bench.pick(256, 4096))
     for case, (times, means, covariances) in found.items():
         nearest, entry = case.theory, f"ADF, {case.name}"
         off = means - nearest.length * np.eye(SIZE)[0]

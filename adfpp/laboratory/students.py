@@ -16,7 +16,18 @@ import numpyro.distributions as dist
 import adfpp
 from adfpp.distributions import Probit
 
-__all__ = ["Start", "adf_of", "clean", "disagreement", "flipped", "perceptron", "rows_of", "settled", "together"]
+__all__ = [
+    "Start",
+    "adf_of",
+    "clean",
+    "disagreement",
+    "flipped",
+    "perceptron",
+    "rows_of",
+    "settled",
+    "together",
+    "turned",
+]
 
 Start = tuple[Any, Callable[[Any, Any], Any]]  # a state before any row, and update(state, rows)
 
@@ -65,8 +76,24 @@ def rows_of(
     """
     key_x, key_noise, key_flip = jax.random.split(rng_key, 3)
     x = jax.random.normal(key_x, (count, teacher.size))
-    positive = x @ teacher + noise * jax.random.normal(key_noise, (count,)) > 0
-    return x, (positive ^ jax.random.bernoulli(key_flip, flip, (count,))).astype(x.dtype)
+    field = x @ teacher
+    # what is known to be 0 is not drawn: random numbers are most of what there is to compile
+    if not (isinstance(noise, float) and noise == 0):
+        field += noise * jax.random.normal(key_noise, (count,))
+    return x, turned(field > 0, key_flip, flip).astype(x.dtype)
+
+
+def turned(labels: jax.Array, rng_key: jax.Array, flip: float | jax.Array) -> jax.Array:
+    """Labels, each turned over with a probability.
+
+    Args:
+        labels: ``(n,)`` booleans.
+        rng_key: Key.
+        flip: The probability; nothing is drawn where it is the number 0.
+    """
+    if isinstance(flip, float) and flip == 0:
+        return labels
+    return labels ^ jax.random.bernoulli(rng_key, flip, labels.shape)
 
 
 def disagreement(weights: jax.Array, teacher: jax.Array) -> jax.Array:
