@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from adfpp.baselines.base import positive
 
@@ -46,6 +47,14 @@ class Basis(ABC):
         lose twice as many digits, which are few for powers of x.
         """
         return _root(self)
+
+    def orthonormal(self, x: Any, xp: Any = jnp) -> Any:
+        """``(n, M)`` orthonormal functions ψ = R⁻ᵀφ of the same span, at x ``(n,)``: coefficients θ of φ are Rθ of ψ.
+
+        Where functions are as alike as powers of x, coefficients of ψ keep digits that those of φ lose.
+        """
+        solve = solve_triangular if xp is np else jax.scipy.linalg.solve_triangular
+        return solve(xp.asarray(self.root()), self.values(xp.asarray(x), xp).T, trans=1).T
 
     def gram(self) -> np.ndarray:
         """``(M, M)`` A_ij = ∫ φ_i φ_j dx over the domain."""

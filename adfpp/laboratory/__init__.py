@@ -6,6 +6,7 @@ of its own. On the command line: ``adfpp reproduce``.
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from importlib.metadata import version
 from typing import NamedTuple
 
 import jax
@@ -117,4 +118,5 @@ def found_by(task: Task, report: Callable[[str, int, int], None]) -> Record:
         found.settings | {"seed": task.seed},
         f"adfpp reproduce {experiment.name}{' --quick' * task.quick} --seed {task.seed}",
         time.perf_counter() - begin,
+        ", ".join(f"{name} {version(name.lower())}" for name in ("JAX", "NumPyro")),
     )

@@ -392,7 +392,7 @@ def table(bench: Bench) -> Found:
         for a, values in zip(alphas, (errors[..., 2] - errors[..., 1]).T, strict=True)
     ]
     small, marks = bench.pick(100, 200), (5, 10)
-    again = revisited(bench, small, marks, bench.pick(12, 32))
+    again, told = revisited(bench, small, marks, bench.pick(12, 32))
     more, notes, both = beyond(again, marks)
     drawn_once = (ROSENBLATT, BONA, BATCH)  # the curve of the variational optimum is BOnA's
     shown = (*drawn_once, FULL)
@@ -403,7 +403,7 @@ def table(bench: Bench) -> Found:
     settings = {"N": size, "runs": runs, "rows": round(alphas[-1] * size)}
     settings |= {"N of full ADF and EP": small, "runs of full ADF and EP": len(again)}
     panel = Panel("Table I", "α", "error · α", (*lines, *both), "xy")
-    return Found([*limits(), *findings, *more], [panel], notes, settings)
+    return Found([*limits(), *findings, *more], [panel], [*notes, told], settings)
 
 
 def limits() -> list[Finding]:
@@ -434,8 +434,8 @@ def one_pass(size: int, alphas: tuple[float, ...]) -> Callable[[jax.Array], jax.
     return stream(start, update, measure, size, alphas)
 
 
-def revisited(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> np.ndarray:
-    """Errors ``(runs, αs, 3)`` of spherical ADF, full ADF and EP on the same rows."""
+def revisited(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> tuple[np.ndarray, str]:
+    """Errors ``(runs, αs, 3)`` of spherical ADF, full ADF and EP on the same rows; a note on how many have settled."""
     count = marks[0] * size
     empty = np.zeros((count, size)), np.zeros(count)
     learners = [adf_of(perceptron(), *empty, family=family) for family in ("spherical", "full")]
@@ -451,13 +451,13 @@ def revisited(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> np.
         return jnp.stack(errors).reshape(2, len(marks)).T, teacher, x, y
 
     errors, teachers, x, y = bench.replicate("Table I, the same rows again", one, runs, 8)
-    ep = adfpp.EP(perceptron())
+    ep, have = adfpp.EP(perceptron()), 0
     last = np.empty((runs, len(marks), 1))
     for i in bench.counted("Table I, EP", runs):
         for k, a in enumerate(marks):
-            mean = settled(ep, x[i, : a * size], y[i, : a * size])
-            last[i, k, 0] = disagreement(mean, jnp.asarray(teachers[i]))
-    return np.concatenate([errors, last], axis=2)
+            mean, done = settled(ep, x[i, : a * size], y[i, : a * size])
+            last[i, k, 0], have = disagreement(mean, jnp.asarray(teachers[i])), have + done
+    return np.concatenate([errors, last], axis=2), f"EP has settled in {have} of {last.size} runs."
 
 
 def beyond(errors: np.ndarray, marks: tuple[int, int]) -> tuple[list[Finding], list[str], list[Line]]:

@@ -40,6 +40,7 @@ from adfpp.theory.perceptron import (
 )
 
 PACE = math.sqrt(2.0 * math.pi)
+SPHERICAL = "ADF, spherical"
 FAR = np.array([1e2, 1e4, 1e6])  # α at which laws of large α are held
 
 # ------------------------------------------------------------------------------------------ centred inputs
@@ -180,7 +181,7 @@ def powers(bench: Bench, size: int, runs: int) -> tuple[tuple[list[Finding], lis
     alpha = np.arange(1, steps + 1) * rows / size
     schedules: dict[float, Schedule] = {z: Power(PACE, z, cap) for z in (0.5, 2.0)}
     rules: dict[str, Learner] = {f"z = {z}": Perceptron(s) for z, s in schedules.items()}
-    found = bench.replicate("α^(−z)", students_of(rules, size, rows, steps), runs)
+    found = bench.replicate("α^(−z)", students_of(rules, size, rows, steps, adf=("spherical",)), runs)
     findings, lines = [], []
     curves = {}
     for z in schedules:
@@ -193,6 +194,12 @@ def powers(bench: Bench, size: int, runs: int) -> tuple[tuple[list[Finding], lis
         for i in (3, steps - 1):
             what = f"error at α = {alpha[i]:.0f}"
             findings.append(measured(what, name, found[name][:, i], theory=curve[i], held="theory"))
+    own = bona(alpha).error
+    for i in (3, steps - 1):
+        what = f"error at α = {alpha[i]:.0f}"
+        findings.append(measured(what, SPHERICAL, found[SPHERICAL][:, i], theory=float(own[i]), held="theory"))
+    lines.append(Line(f"{SPHERICAL}, N → ∞", alpha, own, kind="theory", group=SPHERICAL))
+    lines.append(points(SPHERICAL, alpha, found[SPHERICAL]))
     followed = constant_rate_floor(PACE * alpha**-0.5)
     lines.append(Line("e∞(η(α))", alpha, followed, kind="theory", group="adiabatic"))
     moved = found["z = 2.0"][:, -1] - found["z = 2.0"][:, 3]
@@ -219,7 +226,7 @@ def annealed(bench: Bench) -> Found:
     rates = (4.0, 2.0, 1.5, 1.0, 0.5)
     alpha = 4.0 * np.arange(1, steps + 1)
     rules: dict[str, Learner] = {f"η0 = {r:g}": Perceptron(Annealed(r, cap)) for r in rates}
-    found = bench.replicate("equation 6", students_of(rules, size, 4 * size, steps), runs)
+    found = bench.replicate("equation 6", students_of(rules, size, 4 * size, steps, adf=("spherical",)), runs)
     findings, laws, lines, ratios = [], [], [], []
     for rate in rates:
         name = f"η0 = {rate:g}"
@@ -241,6 +248,11 @@ def annealed(bench: Bench) -> Found:
             Line("law (6)" if rate == rates[-1] else "", alpha[-1:], law[-1:], kind="paper", group=name),
         ]
     notes = [f"Law (6) over equation (4), at α = {alpha[-1]:.0f}: {', '.join(ratios)}."]
+    beside, own = found[SPHERICAL], bona(alpha).error
+    what = f"e·α at α = {alpha[-1]:.0f}"
+    findings.append(measured(what, SPHERICAL, beside[:, -1] * alpha[-1], theory=own[-1] * alpha[-1], held="theory"))
+    lines.append(Line(f"{SPHERICAL}, N → ∞", alpha, own, kind="theory", group=SPHERICAL))
+    lines.append(points(SPHERICAL, alpha[::4], beside[:, ::4]))
     figure, more = figure_1(bench)
     panels = [Panel("equation (6): η = η0 √(2π)/α", "α", "error", tuple(lines), "xy"), figure[1]]
     settings = {"N": size, "runs": runs} | figure[2]
@@ -274,7 +286,7 @@ def figure_1(bench: Bench) -> tuple[tuple[list[Finding], Panel, dict[str, Any]],
     correction = theory.annealed_spread(2.0) / size
     curves = {
         "η0 = 2": annealed_perceptron(alpha, 2.0, start=1.0 / size) * (1.0 - correction),  # from the first row on
-        "ADF, spherical": bona(alpha).error,
+        SPHERICAL: bona(alpha).error,
         "ADF, full": full_online(alpha).error,
     }
     findings, lines = [], []
@@ -287,7 +299,7 @@ def figure_1(bench: Bench) -> tuple[tuple[list[Finding], Panel, dict[str, Any]],
         for i in (steps // 2, steps - 1):
             what, scaled = f"e·α at α = {alpha[i]:.0f}, N = {size}", found[name][:, i] * alpha[i]
             findings.append(measured(what, name, scaled, theory=curve[i] * alpha[i], **held))
-    for better, worse in (("ADF, spherical", "η0 = 2"), ("ADF, full", "ADF, spherical")):
+    for better, worse in ((SPHERICAL, "η0 = 2"), ("ADF, full", SPHERICAL)):
         gap = (found[better] - found[worse])[:, -1] * alpha[-1]
         what = f"e·α less that of {worse} at α = {alpha[-1]:.0f}, N = {size}"
         findings.append(measured(what, better, gap, theory=0.0, held="below"))
@@ -343,7 +355,7 @@ def noise(bench: Bench) -> Found:
     seen = bench.replicate("Figure 2", lambda key: along(update, start, draw, measure, key, steps), runs, 16)
     apart = theory.disagreement(seen[:, :, 0], seen[:, :, 1], q0)
     told_wrong = [f"ADF, spherical, told p = {p}" for p in (0.1, 0.3)]
-    names = ("plain", "shifted", "ADF, full", "ADF, spherical", *told_wrong)
+    names = ("plain", "shifted", "ADF, full", SPHERICAL, *told_wrong)
     error = dict(zip(names, np.moveaxis(flip + (1 - 2 * flip) * apart, -1, 0), strict=True))
 
     rates = capped(lambda a: 2.0 * PACE / a, 5.0), capped(lambda a: PACE * math.exp(q0**2 / 2) / a, 0.3)
@@ -368,7 +380,7 @@ def noise(bench: Bench) -> Found:
     for name in names[2:]:
         gap, what = (error[name] - error["shifted"])[:, -1], f"error less that of shifted at α = {alpha[-1]:.0f}"
         findings.append(measured(what, name, gap, theory=0.0, held="below"))
-    for name in ("ADF, spherical", "ADF, full"):
+    for name in (SPHERICAL, "ADF, full"):
         what = f"error at α = {alpha[-1]:.0f} against always −1"
         findings.append(measured(what, name, error[name][:, -1], theory=always, held="below"))
     wide = math.sqrt(2 * flip / math.pi)
@@ -384,6 +396,9 @@ def noise(bench: Bench) -> Found:
         Line("law (18)", alpha, law, kind="paper", group="law"),
         Line("always −1", alpha[[0, -1]], np.array([always] * 2), kind="theory", group="always"),
     ]
+    fine = np.arange(1.0, 301.0)
+    peak = theory.output_noise(fine, rates[1], *first, shift="learned").error
+    start = flip + (1 - 2 * flip) * float(theory.disagreement(first[3], first[4], q0))
     notes = [
         f"Errors are on noisy labels: p + (1 − 2p) times the probability to differ from the teacher, which R and q "
         f"give exactly. At α = {alpha[-1]:.0f} the shifted student differs with probability "
@@ -391,6 +406,9 @@ def noise(bench: Bench) -> Found:
         f"Law (18) is held against the equations at large α, as √(2p/π): of the error's excess over p when T is "
         f"learned, of the probability to differ when T is known. At α = {FAR[1]:,.0f} the two are at "
         f"{excess[0]:.4f} and {differ[0]:.4f}, still above {wide:.4f}.",
+        f'Started at {start:.4f}, like "always −1", the shifted rule first gets worse: to '
+        f"{error['shifted'].mean(0).max():.4f} at α = {alpha[error['shifted'].mean(0).argmax()]:.0f}, by the equations "
+        f"{peak.max():.4f} at α = {fine[peak.argmax()]:.0f}, while it learns T and its rate is still at the cap.",
         f"The rule without a shift ends, as η → 0, at {float(theory.output_noise_limit(flip, length, q0).error):.4f}.",
         f"Labels are so uneven that always answering −1 has an error of {always:.4f}. At α = {alpha[-1]:.0f} the "
         f"shifted rule is above it, at {error['shifted'][:, -1].mean():.4f}, and by law (18) it is "

@@ -32,6 +32,7 @@ FLIP = 0.1
 OFF = (0.5, 1.0, 2.0)  # times the best rate
 RIVALS = ("ADF, spherical", "RLS, forgetting", "perceptron", "ADF, static")  # ADF must be ahead of them
 KIN = ("ADF, random walk", "ADF, discount")  # and these are compared with it
+LAWLESS = "there is no law of this difference"
 
 Errors = dict[str, np.ndarray]
 
@@ -302,8 +303,13 @@ def tracking(bench: Bench) -> Found:
             apart = best["ADF"][:, s] - best[rival][:, s]
             findings.append(measured(f"{what}, less that of {rival}", "ADF", apart, theory=0.0, held="below"))
         for name in KIN:
-            apart, why = best[name][:, s] - best["ADF"][:, s], "there is no law of this difference"
-            findings.append(measured(f"{what}, less that of ADF", name, apart, theory=0.0, why=why))
+            apart = best[name][:, s] - best["ADF"][:, s]
+            findings.append(measured(f"{what}, less that of ADF", name, apart, theory=0.0, why=LAWLESS))
+        for other in ("ADF, discount", "RLS, forgetting"):
+            apart = best["ADF, random walk"][:, s] - best[other][:, s]
+            findings.append(
+                measured(f"{what}, less that of {other}", "ADF, random walk", apart, theory=0.0, why=LAWLESS)
+            )
     settings = {"N": course.size, "runs": course.runs, "measured at α": "{:g} to {:g}".format(*course.window)}
     notes = tracking_notes(best, chosen, followers, course, drifts)
     return Found(findings, tracking_panels(best, found, chosen, course, drifts), notes, settings)

@@ -4,7 +4,7 @@ The laws at many rows are in `opper_laws`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -190,26 +190,37 @@ def restricted(size: int, noise: float, family: str) -> Start:
 
 
 def settled_errors(
-    bench: Bench, name: str, size: int, noise: float, runs: int, alphas: Sequence[int]
-) -> dict[int, np.ndarray]:
-    """Errors of EP, ``{α: (runs,)}``, on the first rows of the first runs of `curves_of` of that name.
+    bench: Bench, name: str, size: int, noise: float, runs: Mapping[int, int]
+) -> tuple[dict[int, np.ndarray], str]:
+    """Errors of EP on the first rows of the first runs of `curves_of` of that name.
 
     Keys that a key is split into do not depend on how many there are.
+
+    Args:
+        bench: The bench.
+        name: Of the runs.
+        size: N.
+        noise: Of the field, in units of its standard deviation.
+        runs: How many at each α.
+
+    Returns:
+        ``{α: (runs,)}``, and a note on how many have settled.
     """
-    top = max(alphas)
+    top = max(runs)
 
     def one(key: jax.Array) -> Any:
         teacher, draw, key = task(key, size, noise)
         chunks = lax.map(lambda now: draw(*now), (jax.random.split(key, top), jnp.arange(top)))
         return teacher, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), chunks)
 
-    teachers, (x, y) = bench.replicate(name, one, runs)
-    ep, found = adfpp.EP(perceptron(noise * math.sqrt(size))), {}
-    for alpha in alphas:
-        rows = alpha * size
-        counted = bench.counted(f"EP, N = {size}, α = {alpha}", runs)
-        found[alpha] = np.array([disagreement(settled(ep, x[i, :rows], y[i, :rows]), teachers[i]) for i in counted])
-    return found
+    teachers, (x, y) = bench.replicate(name, one, max(runs.values()))
+    ep, found, have = adfpp.EP(perceptron(noise * math.sqrt(size))), {}, 0
+    for alpha, count in runs.items():
+        found[alpha] = np.empty(count)
+        for i in bench.counted(f"EP, N = {size}, α = {alpha}", count):
+            mean, done = settled(ep, x[i, : alpha * size], y[i, : alpha * size])
+            found[alpha][i], have = disagreement(mean, teachers[i]), have + done
+    return found, f"EP has settled in {have} of {sum(runs.values())} runs."
 
 
 def from_some(some: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -257,7 +268,12 @@ def beside(what: str, where: str, ep: np.ndarray, full: np.ndarray, batch: float
 def noisy_perceptron(bench: Bench) -> Found:
     """Error against α for N = 50 and a larger N, beside the curves for N → ∞."""
     top, alphas = 10, (2, 4, 10)
-    runs, large, fewer, checked = bench.pick(512, 4096), bench.pick(200, 400), bench.pick(32, 64), bench.pick(16, 50)
+    runs, large, fewer, checked = (
+        bench.pick(512, 4096),
+        bench.pick(200, 400),
+        bench.pick(32, 64),
+        bench.pick({10: 16}, {2: 50, 4: 50, 10: 400}),
+    )
     late = 0.5 * math.pi * 6.24**2  # 1/J at θ = 0
     blank = np.zeros((50, 50))
     rules = {GRADIENT: NaturalGradient(6.24), LATE: NaturalGradient(6.24, late)}
@@ -270,7 +286,7 @@ def noisy_perceptron(bench: Bench) -> Found:
     big = curves_of(
         bench, "large perceptron", large, NOISE, top, fewer, {SPHERICAL: restricted(large, NOISE, "spherical")}
     )
-    ep = settled_errors(bench, "perceptron", 50, NOISE, checked, bench.pick(alphas[2:], alphas))
+    ep, told = settled_errors(bench, "perceptron", 50, NOISE, checked)
     every = np.arange(1, top + 1)
     theory = {FULL: full_online, SPHERICAL: optimal_online, EP: bayes_batch}
     theory = {name: curve(every, NOISE).error for name, curve in theory.items()}
@@ -298,6 +314,7 @@ def noisy_perceptron(bench: Bench) -> Found:
         f"and ends at {ends[GRADIENT]:.3f}. Started {late:.0f} rows late, which is 1/J(0) and what the prior amounts "
         f"to, it ends at {ends[LATE]:.4f}; full ADF ends at {ends[FULL]:.4f}, without being told the distribution of "
         "the inputs.",
+        told,
     ]
     labels = {EP: "batch Bayes", FULL: "full ADF, N → ∞", SPHERICAL: "spherical ADF, N → ∞"}
     lines = [Line(label, every, theory[n], kind="theory", group=n) for n, label in labels.items()]
@@ -316,7 +333,7 @@ def noisy_perceptron(bench: Bench) -> Found:
         findings,
         panels,
         notes,
-        {"N": f"50 and {large}", "rows": f"{top} N", "runs": f"{runs} and {fewer}", "EP runs": checked},
+        {"N": f"50 and {large}", "rows": f"{top} N", "runs": f"{runs} and {fewer}", "EP runs": listed(checked)},
     )
 
 
@@ -366,11 +383,13 @@ def linear(bench: Bench) -> Found:
 def noise_free(bench: Bench) -> Found:
     """Error times α of the noise-free perceptron, which the outlook leaves open."""
     top, large = bench.pick(20, 50), bench.pick(200, 400)
-    sizes = {100: bench.pick(64, 512), large: bench.pick(32, 64)}
-    checked, alphas = bench.pick(8, 16), bench.pick((5,), (2, 5, 10))
-    more = {100: {}, large: {SPHERICAL: restricted(large, 0.0, "spherical")}}
-    found = {n: curves_of(bench, f"noise-free, N = {n}", n, 0.0, top, runs, more[n]) for n, runs in sizes.items()}
-    ep = settled_errors(bench, f"noise-free, N = {large}", large, 0.0, checked, alphas)
+    sizes = bench.pick({large: 32}, {100: 512, large: 64})
+    checked = bench.pick({5: 8}, {2: 16, 5: 16, 10: 16})
+    more = {large: {SPHERICAL: restricted(large, 0.0, "spherical")}}
+    found = {
+        n: curves_of(bench, f"noise-free, N = {n}", n, 0.0, top, runs, more.get(n, {})) for n, runs in sizes.items()
+    }
+    ep, told = settled_errors(bench, f"noise-free, N = {large}", large, 0.0, checked)
     every = np.arange(1, top + 1)
     theory = {FULL: full_online, SPHERICAL: optimal_online, EP: bayes_batch}
     theory = {name: every * curve(every).error for name, curve in theory.items()}
@@ -391,19 +410,22 @@ def noise_free(bench: Bench) -> Found:
         decay = -np.log(values[:, -1] / values[:, 4]) / span
         findings.append(compared(what, name, decay, 1 - math.log(theory[name][-1] / theory[name][4]) / span))
     constant, batch = full_online_constant(), float(1e4 * bayes_batch(1e4).error)
-    last, near = (mean_and_error(by[FULL][:, -1]) for by in (scaled[large], scaled[100]))
-    saved = [found[large][FULL][:checked, a - 1].mean() / ep[a].mean() - 1 for a in alphas]
+    ends = {n: mean_and_error(by[FULL][:, -1]) for n, by in scaled.items()}
+    saved = [found[large][FULL][:n, a - 1].mean() / ep[a].mean() - 1 for a, n in checked.items()]
     lead = theory[FULL] / theory[EP] - 1
     notes = [
-        f"With its full covariance one pass of ADF reaches e·α = {last[0]:.3f} ± {last[1]:.3f} at α = {top}, "
-        f"N = {large}. The theory of this project, for N → ∞, has {theory[FULL][-1]:.4f} there and tends to "
+        f"With its full covariance one pass of ADF reaches e·α = {ends[large][0]:.3f} ± {ends[large][1]:.3f} at "
+        f"α = {top}, N = {large}. The theory of this project, for N → ∞, has {theory[FULL][-1]:.4f} there and tends to "
         f"{constant:.4f}: an error of {constant:.3f}/α, {constant / batch:.2f} times that of batch Bayes, where the "
         "spherical family has twice.",
-        f"At N = 100 it is {near[0]:.3f} ± {near[1]:.3f}, {100 * (near[0] / theory[FULL][-1] - 1):+.1f}% from the "
-        "theory.",
+        *(
+            f"At N = {n} it is {at:.3f} ± {se:.3f}, {100 * (at / theory[FULL][-1] - 1):+.1f}% from the theory."
+            for n, (at, se) in ends.items()
+            if n != large
+        ),
         f"On the same rows, one pass makes {percent(saved)} more errors than EP at α = "
-        f"{', '.join(f'{a}' for a in alphas)}, N = {large}; by theory {percent(lead[a - 1] for a in alphas)}, and "
-        f"{100 * (constant / batch - 1):.0f}% as α → ∞.",
+        f"{', '.join(f'{a}' for a in checked)}, N = {large}; by theory {percent(lead[a - 1] for a in checked)}, and "
+        f"{100 * (constant / batch - 1):.0f}% as α → ∞. {told}",
     ]
     labels = {EP: "batch Bayes", FULL: "full ADF, N → ∞", SPHERICAL: "spherical ADF, N → ∞"}
     lines = [Line(label, every, theory[n], kind="theory", group=n) for n, label in labels.items()]
@@ -414,8 +436,23 @@ def noise_free(bench: Bench) -> Found:
         findings,
         [Panel("Perceptron without noise", "α = rows / N", "e·α", tuple(lines), "x")],
         notes,
-        {"N": f"100 and {large}", "rows": f"{top} N", "runs": f"{sizes[100]} and {sizes[large]}", "EP runs": checked},
+        {
+            "N": both(sizes),
+            "rows": f"{top} N",
+            "runs": both(sizes.values()),
+            "EP runs": listed(checked),
+        },
     )
+
+
+def both(numbers: Iterable[int]) -> str:
+    """One number or two, as text."""
+    return " and ".join(str(n) for n in numbers)
+
+
+def listed(runs: Mapping[int, int]) -> str:
+    """Numbers of runs by α, as text."""
+    return ", ".join(f"{count} at α = {alpha}" for alpha, count in runs.items())
 
 
 def percent(shares: Iterable[float]) -> str:

@@ -80,6 +80,13 @@ class Finding:
         return self.band if self.runs < 2 else float(stats.t.isf(stats.norm.sf(self.band), self.runs - 1))
 
     @property
+    def verdict(self) -> str:
+        """In a word: "ok", with the side that was asked for if it was one; "" where nothing is held."""
+        if self.passes is None:
+            return ""
+        return f"ok{ {'above': ' >', 'below': ' <'}.get(self.held or '', '') }" if self.passes else "OUTSIDE"
+
+    @property
     def passes(self) -> bool | None:
         """Whether it is within the band; None where nothing is held."""
         if self.held is None or self.target is None:
@@ -149,6 +156,7 @@ class Record:
         settings: Sizes, numbers of runs and the seed.
         command: That repeats it.
         seconds: That it took.
+        versions: Of the software that made it.
     """
 
     name: str
@@ -160,6 +168,7 @@ class Record:
     settings: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     seconds: float = math.nan
+    versions: str = ""
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -184,7 +193,7 @@ class Record:
                 "" if f.theory is None else digits(f.theory, f.value, f.se),
                 "" if f.paper is None else f"{f.paper:.4g}",
                 "" if f.z is None else f"{f.z:+.1f}",
-                " ".join(w for w in ({True: "ok", False: "OUTSIDE", None: ""}[f.passes], remarks.get(f.why, "")) if w),
+                " ".join(w for w in (f.verdict, remarks.get(f.why, "")) if w),
             ]
             for f in self.findings
         ]
@@ -219,7 +228,7 @@ class Record:
         marks = ["---:" if name in ("found", "theory", "paper", "z") else "---" for name in head]
         lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in [head, marks, *rows]]
         sizes = ", ".join(f"{k} {v}" for k, v in self.settings.items())
-        told = [f"`{self.command}` ({sizes}; {self.seconds:.0f} s)"]
+        told = [f"`{self.command}` ({'; '.join(t for t in (sizes, f'{self.seconds:.0f} s', self.versions) if t)})"]
         for why, letter in self.remarks.items():
             told += ["", f"*{letter}*: {self.remark(why)}"]
         return "\n".join([*lines, "", *told, *(part for note in self.notes for part in ("", note))])

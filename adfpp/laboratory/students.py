@@ -133,7 +133,8 @@ def together(students: Mapping[Any, Start]) -> Start:
     return states, lambda states, rows: {name: learn(states[name], rows) for name, (_, learn) in students.items()}
 
 
-def settled(ep: adfpp.EP, x: Any, y: Any) -> jax.Array:
-    """``(N,)`` the posterior mean that EP settles at, of a model of one site."""
-    ((_, mean),) = ep.run(jax.random.key(0), x, y=y, progress_bar=False).posterior.mean().items()
-    return mean
+def settled(ep: adfpp.EP, x: Any, y: Any) -> tuple[jax.Array, bool]:
+    """The posterior mean ``(N,)`` that EP ends at, of a model of one site, and whether it has settled there."""
+    result = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
+    ((_, mean),) = result.posterior.mean().items()
+    return mean, bool(result.info.converged)

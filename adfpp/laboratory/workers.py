@@ -32,9 +32,9 @@ def side_by_side(
         jobs: Processes.
     """
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
-    told = context.Queue()
+    told, places = context.Queue(), context.Value("i", 0)
     others = multiprocessing.active_children()
-    with ProcessPoolExecutor(jobs, context, _begin, (told,)) as pool:
+    with ProcessPoolExecutor(jobs, context, _begin, (told, places, jobs)) as pool:
         try:
             answers = [pool.submit(_called, call, place, task) for place, task in enumerate(tasks)]
             for place, answer in enumerate(answers):
@@ -60,10 +60,16 @@ def _waited_for(answer: "Future[Answer]", place: int, told: Any, report: Report)
     return answer.result()
 
 
-def _begin(told: Any) -> None:
-    """A worker: Ctrl-C is its caller's."""
+def _begin(told: Any, places: Any, jobs: int) -> None:
+    """A worker with cores of its own, of which XLA makes as many threads; Ctrl-C is its caller's."""
     global _told
     _told = told
+    with places.get_lock():
+        place = places.value
+        places.value += 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[place % jobs :: jobs] or cores)
     told.cancel_join_thread()  # nobody reads what is told after the last answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_caller, daemon=True).start()
