@@ -411,6 +411,21 @@ def test_gram_matrix(basis: b.Basis) -> None:
     np.testing.assert_allclose(basis.gram(), exact_gram(basis), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("basis", [b.Polynomial(10), b.Fourier(2), b.RadialBasis([0.0, 1.0, 2.5], 0.4)], ids=repr)
+def test_orthonormal_functions(basis: b.Basis) -> None:
+    """By quadrature over pieces, by NumPy and by JAX; coefficients of the functions are those of the others by R."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    low, high = basis.domain
+    edges = np.linspace(low, high, 9)
+    half = 0.5 * np.diff(edges)[:, None]
+    x, w = (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+    found = basis.orthonormal(x, np)
+    np.testing.assert_allclose(found.T * w @ found, np.eye(basis.size), atol=1e-9)
+    np.testing.assert_allclose(basis.orthonormal(x), found, atol=1e-9)
+    theta = np.random.default_rng(0).normal(size=basis.size)
+    np.testing.assert_allclose(found @ (basis.root() @ theta), basis.values(x, np) @ theta, rtol=1e-9, atol=1e-9)
+
+
 def test_gram_matrix_of_powers_keeps_its_digits() -> None:
     """The inverse at order 10, from exact fractions: the matrix is all but singular."""
     from fractions import Fraction

@@ -40,6 +40,8 @@ def test_bands_are_standard_errors() -> None:
     assert Finding("a", "b", 1.0, 0.1, theory=1.31, held="theory", tolerance=0.02, why="rounding").passes
     assert Finding("a", "b", 1.0, 0.1, paper=2.0).passes is None
     assert Finding("a", "b", 1.0, 0.1, theory=0.6, held="above").passes
+    assert Finding("a", "b", 1.0, 0.1, theory=0.6, held="above").verdict == "ok >"
+    assert Finding("a", "b", 1.0, 0.1, theory=1.4, held="below").verdict == "ok <"
     assert Finding("a", "b", 1.0, 0.1, theory=0.8, held="above").passes is False
     assert Finding("a", "b", 1.0, 0.1, theory=1.2, held="below").passes is False
     assert Finding("a", "b", math.nan, 0.1, theory=1.2, held="theory").passes is False

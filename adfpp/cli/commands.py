@@ -24,7 +24,7 @@ from adfpp.tabular import (
 )
 
 _RUNS = ("adf", "ep", "laplace", "svi")
-_JOBS = 4  # at most, unless asked for: each takes up to some gigabytes
+_JOBS = 4  # at most, unless asked for: each takes up to a gigabyte
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,7 +134,8 @@ def reproduce(args: argparse.Namespace) -> int:
     if pages and not pages.is_dir():
         raise UsageError(f"There is no folder {pages} with pages to fill in.")
     laboratory.chosen(names)  # a name that is wrong is told before hours of work
-    jobs = args.jobs or min(_JOBS, os.cpu_count() or 1)
+    # a short run mostly compiles, on one core; a long one computes, on all of them
+    jobs = args.jobs or (min(_JOBS, os.cpu_count() or 1) if args.quick else 1)
     failed, total, by_chance, begin = [], 0, 0.0, time.perf_counter()
     with step_bar() as report:
         for record in laboratory.reproduce(names, args.quick, args.seed, report, jobs):
@@ -308,7 +309,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--list", action="store_true", help="print what there is")
     sub.add_argument("--quick", action="store_true", help="fewer and shorter runs: seconds, not minutes")
     sub.add_argument("--seed", type=int, default=0, help="of all random keys (0)")
-    text = f"experiments at a time (as many as there are cores, and at most {_JOBS}); results do not depend on it"
+    text = f"experiments at a time (1; with --quick as many as there are cores, up to {_JOBS}); results are the same"
     sub.add_argument("--jobs", type=int, metavar="N", help=text)
     sub.add_argument("--out", metavar="FOLDER", help="write a table, the numbers and a picture of each there")
     text = "fill in the marked tables of the pages there, and keep the records in its folder results"

@@ -408,7 +408,8 @@ def noise(bench: Bench) -> Found:
         f"{excess[0]:.4f} and {differ[0]:.4f}, still above {wide:.4f}.",
         f'Started at {start:.4f}, like "always −1", the shifted rule first gets worse: to '
         f"{error['shifted'].mean(0).max():.4f} at α = {alpha[error['shifted'].mean(0).argmax()]:.0f}, by the equations "
-        f"{peak.max():.4f} at α = {fine[peak.argmax()]:.0f}, while it learns T and its rate is still at the cap.",
+        f"{peak.max():.4f} at α = {fine[peak.argmax()]:.0f}, while it learns T. Its rate is at the cap until "
+        f"α = {PACE * math.exp(q0**2 / 2) / 0.3:.0f}.",
         f"The rule without a shift ends, as η → 0, at {float(theory.output_noise_limit(flip, length, q0).error):.4f}.",
         f"Labels are so uneven that always answering −1 has an error of {always:.4f}. At α = {alpha[-1]:.0f} the "
         f"shifted rule is above it, at {error['shifted'][:, -1].mean():.4f}, and by law (18) it is "

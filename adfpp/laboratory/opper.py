@@ -242,7 +242,7 @@ def from_some(some: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def settled_points(label: str, some: Mapping[int, np.ndarray], other: np.ndarray, times: bool = False) -> Line:
     """EP's errors ``{α: (checked,)}`` by their difference from another student's ``(runs, αs)``, times α if asked."""
     at = np.array(list(some))
-    mean, error = from_some(np.stack(list(some.values()), 1), other[:, at - 1])
+    mean, error = np.array([from_some(errors, other[:, alpha - 1]) for alpha, errors in some.items()]).T
     scale = at if times else 1.0
     return Line(label, at, scale * mean, scale * error, group=EP)
 

@@ -234,8 +234,8 @@ def output_noise_limit(flip: float, length: float, teacher_centre: float) -> Noi
     """Where the rule without a shift ends as η → 0: the vector in the plane of W₀ and U that nothing turns any more.
 
     To first order in p the angle to W₀ is p |m(q₀)| c/(φ(q₀)(1 + c²)), c² = U² − q₀², whence an error of
-    p + p |m(q₀)| c E|c + z|/(1 + c²) with z standard normal. Equation (9) is that with E|c + z| ≈ c; the exponent −1 of
-    its c² is lost in the text.
+    p + p |m(q₀)| c E|c + z|/(1 + c²) with z standard normal. Equation (9), damaged in the text, can be
+    read as that with E|c + z| ≈ c.
 
     Args:
         flip: p in [0, 1/2).
