@@ -107,5 +107,7 @@ def test_kernel_experiment_passes() -> None:
     """IRMA and RLS through ADF's own update, to rounding."""
     with jax.enable_x64(True):
         found = EXPERIMENTS["irma-kernel"].run(Bench(quick=True))
-    assert len(found.findings) == 9
-    assert all(f.passes for f in found.findings)
+    held = [f for f in found.findings if f.held]
+    assert len(held) == 11 and all(f.passes for f in held)
+    (told,) = (f for f in found.findings if not f.held)
+    assert told.entry == "ADF, covariance reset" and "order 10" in told.what and 1e-5 < told.value < 1e-2
