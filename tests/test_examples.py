@@ -17,7 +17,7 @@ def run(script: Path, cwd: Path, out: Path) -> str:
     """What a script prints on a clean run in a process of its own; warnings of ours end it with an error."""
     call = [sys.executable, "-W", "error::UserWarning", str(script), "--out", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(call, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(call, cwd=cwd, env=environment, capture_output=True, text=True, timeout=1200)  # if it hangs
     assert done.returncode == 0, done.stderr
     return done.stdout
 
