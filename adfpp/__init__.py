@@ -9,11 +9,11 @@ from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
 from adfpp.checkpoint import CheckpointError
 from adfpp.compare import Comparison, compare
 from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
+from adfpp.engine.status import Status
 from adfpp.ep import EP, EPInfo, EPResult, EPState
 from adfpp.export import ExportWarning, loo, to_arviz
 from adfpp.families import Belief, Diagonal, Full, Spherical
 from adfpp.importance import Reweighted
-from adfpp.kernel import Status
 from adfpp.model import ModelError
 from adfpp.posterior import Posterior
 from adfpp.prior import PriorError

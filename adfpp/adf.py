@@ -14,9 +14,10 @@ from jax.core import Tracer
 
 from adfpp.calls import Calls, Plan
 from adfpp.dynamics import Dynamics, Places, Static
+from adfpp.engine.status import RowInfo, Status
 from adfpp.explain import Explanation, explanation
 from adfpp.families import Belief, Family, Gaussian, Product, asked_family
-from adfpp.kernel import Draws, Exchange, Moving, RowInfo, Status, fold_prior, fold_rows
+from adfpp.kernel import Draws, Exchange, Moving, fold_prior, fold_rows
 from adfpp.model import ModelError, PriorGroup, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering

@@ -16,9 +16,9 @@ from numpyro.distributions.transforms import IdentityTransform
 
 from adfpp.baselines import Learner
 from adfpp.baselines.base import Info, State
+from adfpp.engine.status import Status
 from adfpp.families import Belief, family_named
 from adfpp.fits import REPEAT_FOR, Fit, gaussian_fit
-from adfpp.kernel import Status
 from adfpp.model import Program, stripped
 from adfpp.posterior import Posterior
 from adfpp.stream import RowsMarked, Trajectory

@@ -13,6 +13,7 @@ from numpyro.infer import HMC, MCMC, SVI
 from adfpp.baseline_fits import fit_learner, with_length_of
 from adfpp.baselines import Learner
 from adfpp.dynamics import Static
+from adfpp.engine.status import Status
 from adfpp.explain import Explanation
 from adfpp.families import Product
 from adfpp.fits import (
@@ -28,7 +29,6 @@ from adfpp.fits import (
     same_coordinates,
 )
 from adfpp.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
-from adfpp.kernel import Status
 from adfpp.model import Joint, Program, read, refuse_clashes
 from adfpp.model.discrete import MOST, combinations, discrete_sites, levels
 from adfpp.stream import announced

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.calls import Calls
+from adfpp.engine.status import Status
 from adfpp.explain import Explanation, explanation
 from adfpp.families import Belief, Family, Product, asked_family
-from adfpp.kernel import Status
 from adfpp.model import ModelError, Program, local_posterior
 from adfpp.posterior import Posterior
 from adfpp.results import Result, Run, remembering

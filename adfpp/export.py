@@ -15,10 +15,10 @@ from adfpp import arviz_lines
 from adfpp._version import __version__
 from adfpp.arviz_lines import Group
 from adfpp.dynamics import Static
+from adfpp.engine.status import Status
 from adfpp.ep import EPInfo
 from adfpp.fits import Fit, left_out_densities
 from adfpp.importance import left_out
-from adfpp.kernel import Status
 from adfpp.model import Joint, Program, refuse_clashes
 from adfpp.model.predict import Forward, SiteForm
 from adfpp.posterior import Posterior, scalar_names

@@ -15,9 +15,9 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, SVI, DiscreteGibbs, DiscreteHMCGibbs, HMCGibbs
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoMultivariateNormal
 
+from adfpp.engine.status import Status
 from adfpp.ep import EPInfo, NotConverged
 from adfpp.families import Belief, Product, family_named
-from adfpp.kernel import Status
 from adfpp.model import Joint, Program, guide_draws, same_space
 from adfpp.model.discrete import combinations, discrete_sites, listed, log_joint_of
 from adfpp.posterior import Posterior, scalar_names
@@ -416,7 +416,8 @@ def left_out_densities(learner: Any, info: EPInfo) -> np.ndarray | None:
     if learner.power != 1.0 or learner.schedule in ("stochastic", "window"):
         return None
     status = np.asarray(info.status)
-    return np.where(status < Status.PARTIAL, np.asarray(info.log_z, float), np.nan)
+    whole = (status < Status.HELD) & (status != Status.PARTIAL)
+    return np.where(whole, np.asarray(info.log_z, float), np.nan)
 
 
 def gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:

@@ -1,14 +1,13 @@
 """The one kernel: cavity → tilt → project → guard → absorb, for one factor, one row, and a stretch of rows."""
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from adfpp.dynamics import Dynamics, Static
+from adfpp.engine.status import RowInfo, Status, VisitInfo, empty_info, is_refused, join, join_all, worst_of
 from adfpp.factors import FactorGroup
 from adfpp.families import Belief, Family, Gaussian, Product
 from adfpp.families.gaussian import Window
@@ -17,89 +16,6 @@ from adfpp.sites import cavity, least_pivot, site_of, told
 from adfpp.tilt import ClosedForm, Message, Tilted, Variational
 from adfpp.tilt.base import Drawn
 from adfpp.triangles import inverse_upper, reversed_cholesky, whiten
-
-
-class Status(IntEnum):
-    """What became of a row. Codes from ``NOT_FINITE`` on are refusals: the belief is as it was before."""
-
-    OK = 0
-    INACCURATE = 1
-    TEMPERED = 2
-    SATURATED = 3
-    PARTIAL = 4
-    HELD = 5
-    NOT_FINITE = 6
-    OUT_OF_SUPPORT = 7
-    IMPROPER = 8
-    UNRELIABLE = 9
-
-    @property
-    def refused(self) -> bool:
-        """Whether the row was left out."""
-        return self >= Status.NOT_FINITE
-
-    @property
-    def warned(self) -> bool:
-        """Whether a run says at its end that it had such rows; the others are only counted."""
-        return self not in (Status.OK, Status.TEMPERED, Status.SATURATED, Status.PARTIAL)
-
-    @property
-    def advice(self) -> str:
-        """What it means and what to do."""
-        return _ADVICE[self]
-
-
-_ADVICE = {
-    Status.OK: "absorbed",
-    Status.INACCURATE: (
-        "absorbed, though the integral's estimated error is above what is asked for; try moments='accurate'"
-    ),
-    Status.TEMPERED: "absorbed; the Monte Carlo proposal found where its mass lies by tempering, in steps",
-    Status.SATURATED: (
-        "absorbed; a discrete site's probability became as certain as the dtype can say, and was held there"
-    ),
-    Status.PARTIAL: "absorbed, but a smaller power of it was exchanged at a time: without it the belief is improper",
-    Status.HELD: "absorbed as it was when last visited: without it the belief is improper, or would become so with it",
-    Status.NOT_FINITE: "refused: NaN or infinite values in the row; drop, impute or mask them",
-    Status.OUT_OF_SUPPORT: "refused: the observed value has probability zero under the model; check the labels' coding",
-    Status.IMPROPER: "refused: the tilted moments are not finite or not proper; check the scale of the row",
-    Status.UNRELIABLE: (
-        "refused: too few Monte Carlo points lie where the row's mass is, even after tempering; give the rule more "
-        "points or rounds (adfpp.MonteCarlo), or begin from a narrower prior"
-    ),
-}
-
-
-class RowInfo(NamedTuple):
-    """What became of each row.
-
-    Attributes:
-        log_z: log predictive density of the row before it was absorbed; 0 for a refused row.
-        status: ``Status`` code.
-        error: Estimated error of its tilted moments; 0 for closed forms.
-    """
-
-    log_z: jax.Array | np.ndarray
-    status: jax.Array | np.ndarray
-    error: jax.Array | np.ndarray
-
-
-class VisitInfo(NamedTuple):
-    """What became of each row when it was visited again: as ``RowInfo``, against the row's cavity.
-
-    Attributes:
-        log_z: log predictive density of the row given all the others (of a fraction of it where the power is below 1).
-        status: ``Status`` code.
-        error: Estimated error of its tilted moments.
-        evidence: What the row adds to the log evidence (``sites``).
-        clamped: Factors whose site's precision was negative by no more than the error of its moments, and was set to 0.
-    """
-
-    log_z: Any
-    status: Any
-    error: Any
-    evidence: Any
-    clamped: Any
 
 
 class Exchange(NamedTuple):
@@ -173,24 +89,19 @@ def judge(
             assert not isinstance(group.rule, ClosedForm)
             worst = group.rule.reported(tilted[1].dtype, group.field_size)
         inaccurate = ~(tilted.error <= worst)
-        status = jnp.where(proper & inaccurate, Status.INACCURATE, status)
+        status = worst_of(status, jnp.where(inaccurate, Status.INACCURATE, Status.OK))
     drawn = tilted.drawn if isinstance(tilted, Tilted) else ()
     if isinstance(drawn, Drawn):
-        status = jnp.where((status == Status.OK) & (drawn.rounds > 0), Status.TEMPERED, status)
+        status = worst_of(status, jnp.where(drawn.rounds > 0, Status.TEMPERED, Status.OK))
         status = jnp.where(drawn.reliable, status, Status.UNRELIABLE)
     if saturated is not None:
-        status = jnp.where(saturated & _only_counted(status), Status.SATURATED, status)
+        status = worst_of(status, jnp.where(saturated, Status.SATURATED, Status.OK))
     possible = supported
     if not isinstance(drawn, Drawn):  # points that all miss the row's mass do not show that it has none
         possible &= ~(tilted.log_z == -jnp.inf)
     status = jnp.where(possible, status, Status.OUT_OF_SUPPORT)
     status = jnp.where(finite, status, Status.NOT_FINITE)
     return jnp.where(counted, status, Status.OK).astype(jnp.int32)
-
-
-def _only_counted(status: jax.Array) -> jax.Array:
-    """Whether a status says less than that a row is inaccurate."""
-    return (status == Status.OK) | (status == Status.TEMPERED) | (status == Status.SATURATED)
 
 
 class Visit(NamedTuple):
@@ -255,15 +166,14 @@ def visit_factor(
         & jnp.all(jnp.isfinite(proposed))
         & jnp.all(jnp.isfinite(shift))
     )
-    status = jnp.where(outside.whole | ~counted | (status > Status.PARTIAL), status, Status.PARTIAL)
-    status = jnp.where(fine | ~counted | (status >= Status.NOT_FINITE), status, Status.HELD).astype(jnp.int32)
+    status = _exchanged(status, counted, outside.whole, fine)
     accepted = counted & (status < Status.HELD)
     if limit:
         evidence = tilted.log_z + 0.5 * jnp.trace(outside.precision)
     else:
         evidence = (tilted.log_z + outside.evidence) / outside.fraction
     # a site that is held still counts as it stands, whatever its cavity would be worth
-    there = counted & (status < Status.NOT_FINITE) & jnp.isfinite(evidence)
+    there = counted & ~is_refused(status) & jnp.isfinite(evidence)
     info = VisitInfo(
         jnp.where(there, tilted.log_z, 0.0),
         status,
@@ -277,6 +187,12 @@ def visit_factor(
         jnp.where(accepted, root, jnp.eye(size, dtype=dtype)),
         info,
     )
+
+
+def _exchanged(status: jax.Array, counted: jax.Array, whole: jax.Array, fine: jax.Array) -> jax.Array:
+    """The status of a factor once its site has been exchanged: in part, or not at all."""
+    happened = jnp.where(fine, jnp.where(whole, Status.OK, Status.PARTIAL), Status.HELD)
+    return worst_of(status, jnp.where(counted, happened, Status.OK)).astype(jnp.int32)
 
 
 def fold_factor(
@@ -308,7 +224,7 @@ def fold_factor(
     finite = finite & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
     tilted = tilt(e, mean, scale)
     status = judge(group, tilted, counted, supported, finite)
-    accepted = counted & (status < Status.NOT_FINITE)
+    accepted = counted & ~is_refused(status)
     if group.field_size:
         shift = jnp.where(accepted, tilted.shift, 0.0)
         root = jnp.where(accepted, tilted.root, jnp.eye(group.field_size, dtype=mean.dtype))
@@ -395,9 +311,9 @@ def _fold_in_theta(
     if site is None or exchange is None:
         response, sound = _respond(family, window, before, group, tilt, e, slot, None)
         status = judge(group, response.tilted, counted, supported, finite & sound, worst, response.saturated)
-        improper = counted & ~response.proper & (status < Status.NOT_FINITE)
+        improper = counted & ~response.proper & ~is_refused(status)
         status = jnp.where(improper, Status.IMPROPER, status).astype(jnp.int32)
-        accepted = counted & (status < Status.NOT_FINITE)
+        accepted = counted & ~is_refused(status)
         belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), response.belief, before)
         log_z = jnp.where(accepted, response.tilted.log_z, 0.0)
         error = jnp.where(accepted, jnp.asarray(response.tilted.error, dtype), 0.0)
@@ -426,10 +342,9 @@ def _fold_in_theta(
         evidence = (tilted.log_z + family.log_norm(outside) - family.log_norm(before)) / fraction
     after, fine = family.from_natural(natural + exchange.damping * (proposed - site), size)
     fine = fine & proper & response.proper & jnp.all(jnp.isfinite(proposed))
-    status = jnp.where(complete | ~counted | (status > Status.PARTIAL), status, Status.PARTIAL)
-    status = jnp.where(fine | ~counted | (status >= Status.NOT_FINITE), status, Status.HELD).astype(jnp.int32)
+    status = _exchanged(status, counted, complete, fine)
     accepted = counted & (status < Status.HELD)
-    there = counted & (status < Status.NOT_FINITE) & jnp.isfinite(evidence)
+    there = counted & ~is_refused(status) & jnp.isfinite(evidence)
     belief = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), after, before)
     info = VisitInfo(
         jnp.where(there, tilted.log_z, 0.0),
@@ -440,25 +355,6 @@ def _fold_in_theta(
     )
     new = jnp.where(accepted, site + exchange.damping * (proposed - site), site)
     return window._replace(belief=belief), new, info
-
-
-def _joined(infos: Any) -> Any:
-    """The info of several factors as one row's; leaves have a leading axis of factors."""
-    if isinstance(infos, RowInfo):
-        return RowInfo(jnp.sum(infos.log_z), _worst(infos.status), jnp.max(infos.error))
-    return VisitInfo(
-        jnp.sum(infos.log_z),
-        _worst(infos.status),
-        jnp.max(infos.error),
-        jnp.sum(infos.evidence),
-        jnp.sum(infos.clamped).astype(jnp.int32),
-    )
-
-
-def _worst(status: Any) -> jax.Array:
-    """A row's status: the highest of its factors', save that an inaccurate one goes before what is only counted."""
-    highest = jnp.max(status)
-    return jnp.where(_only_counted(highest) & jnp.any(status == Status.INACCURATE), Status.INACCURATE, highest)
 
 
 def _draws(family: Family, group: FactorGroup) -> bool:
@@ -516,7 +412,7 @@ def fold_group(
         return window, (own, info)
 
     window, (new, infos) = jax.lax.scan(step, window, jnp.arange(group.count))
-    return window, new, _joined(infos)
+    return window, new, join(infos)
 
 
 def _fold_row(
@@ -540,11 +436,9 @@ def _fold_row(
         after.append(new)
     if len(infos) == 1 and groups[0].count == 1:
         return window, None if sites is None else tuple(after), infos[0]
-    info = _joined(jax.tree.map(lambda *a: jnp.stack(a), *infos))
-    accepted = info.status < Status.NOT_FINITE
+    info = join_all(infos)
+    accepted = ~is_refused(info.status)
     window = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), window, before)
-    kept = {f: jnp.where(accepted, getattr(info, f), 0) for f in info._fields if f != "status"}
-    info = info._replace(**kept)
     if sites is None:
         return window, None, info
     return window, tuple(jnp.where(accepted, a, b) for a, b in zip(after, sites, strict=True)), info
@@ -600,7 +494,7 @@ def fold_rows(
     block = min(length, family.rows_per_window(size, per_row)) if static else 1
     whole = -(-length // block) * block  # inside somebody's jit a batch may have any length
     rows = [jnp.pad(a, [(0, whole - length), *[(0, 0)] * (a.ndim - 1)]) for a in rows]
-    empty = no_info(whole, dtype, sites is not None)
+    empty = empty_info(whole, dtype, sites is not None)
     if sites is not None:
         sites = tuple(jnp.pad(a, [(0, whole - length), (0, 0), (0, 0)]) for a in sites)
     width = family.width(size) if block == 1 and static else size
@@ -615,7 +509,7 @@ def fold_rows(
         return jax.random.fold_in(draws.key, draws.numbers[t] if seen is None else seen)
 
     def counted_on(seen: jax.Array | None, info: Any) -> jax.Array | None:
-        return None if seen is None else seen + (info.status < Status.NOT_FINITE).astype(seen.dtype)
+        return None if seen is None else seen + (~is_refused(info.status)).astype(seen.dtype)
 
     def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
         """A ``(T, N)``, h at theta ``(T,)`` and flags of one row."""
@@ -640,7 +534,7 @@ def fold_rows(
         window, own, now = _fold_row(family, window, groups, inputs, 0, flags, own, exchange, key_of(t, seen))
         belief = family.close(window)
         if not static:
-            accepted = now.status < Status.NOT_FINITE
+            accepted = ~is_refused(now.status)
             belief = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), belief, before)
             moving = Moving(jnp.where(accepted, 0.0, gap), moving.started | accepted, moving.setup)
         return belief, moving, _put(sites, own, t), _put(info, now, t), counted_on(seen, now)
@@ -712,12 +606,6 @@ def fold_prior(
         window, after[key], infos[key] = fold_group(family, window, group, inputs, 0, flags, sites[key], exchange)
         belief = family.close(window)
     return belief, after, infos
-
-
-def no_info(rows: int, dtype: Any, visited: bool) -> RowInfo | VisitInfo:
-    """The info of rows of which nothing has become yet."""
-    real, whole = jnp.zeros(rows, dtype), jnp.zeros(rows, jnp.int32)
-    return VisitInfo(real, whole, real, real, whole) if visited else RowInfo(real, whole, real)
 
 
 def _put(arrays: Any, now: Any, t: Any) -> Any:

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.engine.status import Status, VisitInfo, empty_info
 from adfpp.families import Belief, Family, Product
-from adfpp.kernel import Draws, Exchange, Status, VisitInfo, no_info
+from adfpp.kernel import Draws, Exchange
 from adfpp.marginals import roster
 from adfpp.model import Program
 from adfpp.start import Base
@@ -160,7 +161,7 @@ class Task:
 
     def blank(self) -> VisitInfo:
         """The info of rows of which nothing has become yet."""
-        return VisitInfo(*(np.array(a) for a in no_info(self.total, self.dtype, True)))
+        return VisitInfo(*(np.array(a) for a in empty_info(self.total, self.dtype, True)))
 
     # ------------------------------------------------------------------------------------------ sweeps
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from adfpp.arviz_lines import psislw
 from adfpp.dynamics import Static
+from adfpp.engine.status import Status
 from adfpp.ep import EP, EPInfo, EPState, NotConverged
 from adfpp.fits import left_out_densities, not_settled
 from adfpp.importance import GOOD_K, Reweighted
-from adfpp.kernel import Status
 from adfpp.model import Joint, Program, refuse_clashes
 from adfpp.model.discrete import discrete_sites, levels
 from adfpp.posterior import Posterior

@@ -30,8 +30,9 @@ import numpy as np
 
 from adfpp.adf import ADF
 from adfpp.dynamics import Dynamics, Static
+from adfpp.engine.status import RowInfo, Status, VisitInfo
 from adfpp.families import Belief, BySite, Gaussian, Product
-from adfpp.kernel import Exchange, Moving, RowInfo, Status, VisitInfo, fold_rows
+from adfpp.kernel import Exchange, Moving, fold_rows
 from adfpp.model import Program
 from adfpp.posterior import Posterior
 from adfpp.schedules import Progress

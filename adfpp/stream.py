@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adfpp.kernel import RowInfo, Status
+from adfpp.engine.status import RowInfo, Status
 
 
 class ADFTotals(NamedTuple):

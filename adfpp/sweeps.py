@@ -16,17 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.dynamics import Static
+from adfpp.engine.status import VisitInfo, empty_info, is_refused, join, join_all
 from adfpp.factors import FactorGroup
 from adfpp.families import Belief, Family, Product
 from adfpp.kernel import (
     Draws,
     Exchange,
     Moving,
-    Status,
-    VisitInfo,
     fold_prior,
     fold_rows,
-    no_info,
     part_key,
     tilt_of,
     visit_factor,
@@ -151,13 +149,7 @@ def survey(
                 new, info = element(0, f[0], h[0], site[0], tuple(a[0] for a in flag))
                 return new[None], info
             news, infos = jax.lax.map(lambda a: element(*a), (jnp.arange(group.count), f, h, site, flag))
-            return news, VisitInfo(
-                jnp.sum(infos.log_z),
-                jnp.max(infos.status),
-                jnp.max(infos.error),
-                jnp.sum(infos.evidence),
-                jnp.sum(infos.clamped).astype(jnp.int32),
-            )
+            return news, join(infos)
 
         args = (rows, matrix, value, own, flags, None if draws is None else draws.numbers)
         # the tiers of a quadrature are branches, of which a vectorised loop would run all; points are many
@@ -165,23 +157,10 @@ def survey(
         proposed.append(new)
         infos.append(info)
         fields.append((matrix, value))
-    info = _rows_info(infos)
-    refused = info.status >= Status.NOT_FINITE
+    info = join_all(infos)
+    refused = is_refused(info.status)
     proposed = tuple(jnp.where(refused[:, None, None], old, new) for new, old in zip(proposed, sites, strict=True))
     return proposed, info, _added(groups, fields, proposed)
-
-
-def _rows_info(infos: Sequence[VisitInfo]) -> VisitInfo:
-    """The info of rows from that of their sites, all or nothing."""
-    status = jnp.max(jnp.stack([i.status for i in infos]), 0)
-    kept = status < Status.NOT_FINITE
-    return VisitInfo(
-        jnp.where(kept, sum(i.log_z for i in infos), 0.0),
-        status,
-        jnp.where(kept, jnp.max(jnp.stack([i.error for i in infos]), 0), 0.0),
-        jnp.where(kept, sum(i.evidence for i in infos), 0.0),
-        jnp.where(kept, sum(i.clamped for i in infos), 0),
-    )
 
 
 def gather(
@@ -363,7 +342,7 @@ def visit_priors(
         belief, priors, _ = carry
         return fold_prior(family, groups, belief, priors, inputs, exchange)
 
-    empty = {key: jax.tree.map(lambda a: a[0], no_info(1, belief.mean.dtype, True)) for key in groups}
+    empty = {key: jax.tree.map(lambda a: a[0], empty_info(1, belief.mean.dtype, True)) for key in groups}
     return jax.lax.fori_loop(0, passes, again, (belief, dict(priors), empty))
 
 

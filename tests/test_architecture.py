@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parent.parent
 # The rooms of adfpp, lowest layer first. A room imports from the layers below it and, where no circle
 # comes of it, from its own. `posterior` stands below the schedules because their `get_posterior` makes one.
 LAYERS = (
-    {"marks", "triangles", "arviz_lines"},
+    {"engine", "marks", "triangles", "arviz_lines"},
     {"importance", "arviz_plots"},
     {"field", "tilt", "distributions", "prior", "theory"},
     {"sites"},

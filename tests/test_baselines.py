@@ -18,7 +18,7 @@ from scipy.stats import multivariate_normal, norm
 import adfpp
 from adfpp import baselines as b
 from adfpp.distributions import Probit, Rosenblatt
-from adfpp.kernel import Status
+from adfpp.engine.status import Status
 from adfpp.theory import perceptron as theory
 
 Floats = NDArray[np.float64]

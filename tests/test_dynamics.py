@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 from adfpp import ADF, Discount, OrnsteinUhlenbeck, RandomWalk
-from adfpp.kernel import Status
+from adfpp.engine.status import Status
 
 
 def linear(x: Any, y: Any = None, noise: float = 0.5) -> None:

@@ -256,14 +256,6 @@ def test_statuses_of_rows() -> None:
         adf.run(jax.random.key(0), x[1:], y=y[1:], progress_bar=False)
 
 
-def test_codes_from_not_finite_on_are_refusals() -> None:
-    refused = [s.name for s in Status if s.refused]
-    assert refused == ["NOT_FINITE", "OUT_OF_SUPPORT", "IMPROPER", "UNRELIABLE"]
-    assert [s.name for s in Status if s < Status.PARTIAL] == ["OK", "INACCURATE", "TEMPERED", "SATURATED"]
-    assert [s.name for s in Status if not s.warned] == ["OK", "TEMPERED", "SATURATED", "PARTIAL"]
-    assert all(s.advice.startswith("refused") == s.refused for s in Status)
-
-
 def test_the_guard_reads_what_was_drawn() -> None:
     x, y = stream(2)
     adf = ADF(net, moments=SMALL)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
-from adfpp.kernel import RowInfo, Status
+from adfpp.engine.status import RowInfo, Status
 from adfpp.stream import Interrupted, Log, interruptible, padded, progress, stretches, suitable_chunk
 
 
