@@ -1,69 +1,101 @@
 """Online Bayesian inference for NumPyro models: ADF and expectation propagation, checked against NUTS."""
 
-# after `import arviz` 1.x, NumPyro must be imported whole before any of its modules is: else it is run twice
+import importlib
+import warnings
+from typing import Any
+
+# After `import arviz` 1.x, NumPyro must be imported as a whole before any of its modules is, or else it is run twice.
 import numpyro as _numpyro  # noqa: F401
 
-from adfpp import checkpoint, distributions
+from adfpp import distributions
 from adfpp._version import __version__ as __version__
-from adfpp.adf import ADF, ADFInfo, ADFResult, ADFState, RowRefused
-from adfpp.checkpoint import CheckpointError
-from adfpp.compare import Comparison, compare
-from adfpp.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk, Static
+from adfpp.engine import dynamics
+from adfpp.engine.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk
 from adfpp.engine.status import Status
-from adfpp.ep import EP, EPInfo, EPResult, EPState
-from adfpp.export import ExportWarning, loo, to_arviz
-from adfpp.families import Belief, Diagonal, Full, Spherical
-from adfpp.importance import Reweighted
+from adfpp.engine.tilt import Moments, MonteCarlo, Quadrature, Tilted
+from adfpp.io.checkpoint import CheckpointError, load, save
+from adfpp.judge.check import check
+from adfpp.judge.compare import compare
+from adfpp.learn.adf import ADF, RowRefused
+from adfpp.learn.ep import EP
+from adfpp.learn.posterior import Posterior
+from adfpp.learn.smoothing import smooth
+from adfpp.learn.stream import NotConverged, RowsMarked
 from adfpp.model import ModelError
-from adfpp.posterior import Posterior
-from adfpp.prior import PriorError
-from adfpp.selfcheck import Check, check
-from adfpp.smoothing import Smoothed, smooth
-from adfpp.stream import ADFTotals, NotConverged, RowsMarked, Trajectory
-from adfpp.tilt import Moments, MonteCarlo, Quadrature, Tilted, register_tilt
+from adfpp.model.closed_forms import register_tilt
+from adfpp.model.projection import PriorError
+from adfpp.show.export import ExportWarning, loo, to_arviz
 
 __all__ = [
     "ADF",
     "EP",
-    "EPInfo",
-    "EPResult",
-    "EPState",
-    "NotConverged",
-    "ADFInfo",
-    "ADFResult",
-    "ADFState",
-    "ADFTotals",
-    "Belief",
-    "Check",
     "CheckpointError",
-    "Comparison",
-    "Diagonal",
     "Discount",
     "ExportWarning",
-    "Full",
     "ModelError",
     "Moments",
     "MonteCarlo",
+    "NotConverged",
     "OrnsteinUhlenbeck",
     "Posterior",
     "PriorError",
     "Quadrature",
     "RandomWalk",
-    "Reweighted",
     "RowRefused",
     "RowsMarked",
-    "Smoothed",
-    "Spherical",
-    "Static",
     "Status",
     "Tilted",
-    "Trajectory",
     "check",
-    "checkpoint",
     "compare",
     "distributions",
+    "dynamics",
+    "load",
     "loo",
     "register_tilt",
+    "save",
     "smooth",
     "to_arviz",
 ]
+
+# Names of the first edition that are reached through their modules now. They keep working for one release.
+_MOVED = {
+    "ADFInfo": "adfpp.learn.adf",
+    "ADFResult": "adfpp.learn.adf",
+    "ADFState": "adfpp.learn.adf",
+    "ADFTotals": "adfpp.learn.stream",
+    "Belief": "adfpp.engine.families",
+    "Check": "adfpp.judge.check",
+    "Comparison": "adfpp.judge.compare",
+    "Diagonal": "adfpp.engine.families",
+    "EPInfo": "adfpp.learn.ep",
+    "EPResult": "adfpp.learn.ep",
+    "EPState": "adfpp.learn.ep",
+    "Full": "adfpp.engine.families",
+    "Reweighted": "adfpp.learn.importance",
+    "Smoothed": "adfpp.learn.smoothing",
+    "Spherical": "adfpp.engine.families",
+    "Static": "adfpp.engine.dynamics",
+    "Trajectory": "adfpp.learn.stream",
+}
+_MOVED_MODULES = {
+    "baselines": "adfpp.papers.baselines",
+    "checkpoint": "adfpp.io.checkpoint",
+    "families": "adfpp.engine.families",
+    "laboratory": "adfpp.papers.laboratory",
+    "theory": "adfpp.papers.theory",
+    "tilt": "adfpp.engine.tilt",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the first edition, with a warning that says where they are now."""
+    if name in _MOVED:
+        new = f"{_MOVED[name]}.{name}"
+        found = getattr(importlib.import_module(_MOVED[name]), name)
+    elif name in _MOVED_MODULES:
+        new = _MOVED_MODULES[name]
+        found = importlib.import_module(new)
+    else:
+        raise AttributeError(f"module 'adfpp' has no attribute {name!r}")
+    warnings.warn(f"adfpp.{name} is now {new}; the old name will go in 0.3.", DeprecationWarning, stacklevel=2)
+    return found

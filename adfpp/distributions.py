@@ -8,7 +8,8 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import promote_shapes, validate_sample
 from numpyro.util import is_prng_key
 
-from adfpp.tilt import normal_tail, probit_tilt, register_tilt, rosenblatt_tilt
+from adfpp.engine.tilt import normal_tail, probit_tilt, rosenblatt_tilt
+from adfpp.model.closed_forms import register_tilt
 
 __all__ = ["Probit", "Rosenblatt"]
 

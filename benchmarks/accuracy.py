@@ -19,8 +19,8 @@ from jax.scipy.special import betaln
 from scipy.special import gammaln, log_ndtr
 
 from adfpp.distributions import Probit
-from adfpp.field import scalar_factor
-from adfpp.tilt import ACCURATE, AUTO, Quadrature
+from adfpp.engine.tilt import ACCURATE, AUTO, Quadrature
+from adfpp.engine.trace.field import scalar_factor
 from tests.oracles import Moments, probit_moments, tilted_moments
 
 PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"

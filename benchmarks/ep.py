@@ -27,9 +27,9 @@ from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_breast_cancer, load_iris
 
 import adfpp
-from adfpp.fits import fit_mcmc
+from adfpp.engine.tilt import moments_named
+from adfpp.judge.fits import fit_mcmc
 from adfpp.model import read
-from adfpp.tilt import moments_named
 from models import (
     eight_schools,
     eight_schools_noncentred,

@@ -20,7 +20,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import adfpp
-from adfpp.smoothing import Smoothed, smooth
+from adfpp.learn.smoothing import Smoothed, smooth
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

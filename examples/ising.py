@@ -21,7 +21,7 @@ import numpyro.distributions as dist
 
 import adfpp
 from adfpp.distributions import Probit
-from adfpp.theory import ising
+from adfpp.papers.theory import ising
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 
 The weights are `w` = 2 `sign` − 1 with fair bits `sign`, which are what is learned. Inputs are scaled so that the field
 x·w has unit variance, and `noise` is in units of it. Winther and Solla, Optimal Bayesian online learning, learn it
-online; `adfpp.theory.ising` has the learning curves at large d. NUTS cannot sample the bits: enumerate them where d is
-small, or give them to DiscreteHMCGibbs.
+online; `adfpp.papers.theory.ising` has the learning curves at large d. NUTS cannot sample the bits: enumerate them
+where d is small, or give them to DiscreteHMCGibbs.
 """
 
 import jax

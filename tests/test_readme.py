@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import adfpp
-from adfpp.arviz_lines import groups
+from adfpp.show.arviz_versions import groups
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

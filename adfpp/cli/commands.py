@@ -13,13 +13,13 @@ import jax
 import numpy as np
 
 import adfpp
-from adfpp import checkpoint
-from adfpp.checkpoint import CheckpointError
 from adfpp.cli.following import CHUNK, EVERY, LIVE_CHUNK, Follower, fill_in
 from adfpp.cli.stopping import Stop
 from adfpp.cli.talking import shows_progress, step_bar
 from adfpp.cli.work import UsageError, Work, checkpoint_path, folder_at, table_of, work_of
-from adfpp.tabular import (
+from adfpp.io import checkpoint
+from adfpp.io.checkpoint import CheckpointError
+from adfpp.io.tables import (
     TableError,
 )
 
@@ -65,7 +65,7 @@ def explain(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """Measures fast posteriors against a reference."""
-    from adfpp.compare import compare as measured
+    from adfpp.judge.compare import compare as measured
 
     out, names = folder_at(args.out), _run_names(args.runs)
     _refuse_dynamics("compare", args)
@@ -117,8 +117,8 @@ def check(args: argparse.Namespace) -> int:
 
 def reproduce(args: argparse.Namespace) -> int:
     """Makes figures and tables of the papers again; 1 if one of them is outside of its band."""
-    from adfpp import laboratory
-    from adfpp.laboratory.pages import filled, read_records, write_record
+    from adfpp.papers import laboratory
+    from adfpp.papers.laboratory.pages import filled, read_records, write_record
 
     if args.list:
         for paper, experiments in laboratory.PAPERS.items():
@@ -204,7 +204,7 @@ def stream(args: argparse.Namespace) -> int:
     if saved is not None and "settings" not in saved:
         raise CheckpointError(
             f"{path} was not written by adfpp stream, so it does not say how far a stream has been read. The file is "
-            "left as it is; load it with adfpp.checkpoint.load, or choose another name."
+            "left as it is; load it with adfpp.load, or choose another name."
         )
     fill_in(args, saved)
     with jax.enable_x64(not args.float32), Stop() as stop:

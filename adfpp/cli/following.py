@@ -12,17 +12,17 @@ import jax
 import numpy as np
 
 import adfpp
-from adfpp import checkpoint
-from adfpp.checkpoint import CheckpointError
 from adfpp.cli.stopping import Stop
 from adfpp.cli.talking import row_bar, shows_progress
 from adfpp.cli.work import UsageError, Work
-from adfpp.stream import Log
-from adfpp.tabular import (
+from adfpp.io import checkpoint
+from adfpp.io.checkpoint import CheckpointError
+from adfpp.io.tables import (
     Rows,
     TableError,
     format_mapping,
 )
+from adfpp.learn.stream import Log
 
 CHUNK = 4096  # rows of a file folded at once
 

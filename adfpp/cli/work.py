@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import adfpp
 from adfpp.cli.stopping import StandardInput, Stop
-from adfpp.families.product import SITE_FAMILIES
-from adfpp.tabular import (
+from adfpp.engine.families.product.product import SITE_FAMILIES
+from adfpp.io.tables import (
     Assignment,
     Csv,
     Rows,

@@ -9,7 +9,7 @@ from adfpp.model.check import RowCheck
 from adfpp.model.guides import guide_draws
 from adfpp.model.joint import Joint
 from adfpp.model.local import local_posterior
-from adfpp.model.own import block_of_draws
+from adfpp.model.native import block_of_draws
 from adfpp.model.priors import PriorGroup, prior_groups
 from adfpp.model.program import LatentSite, Program, same_space
 from adfpp.model.reader import read

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from adfpp.model.arguments import ModelError
-from adfpp.model.own import inside
+from adfpp.model.native import inside
 from adfpp.model.program import Program
 from adfpp.model.visit import scalar_base, visit
 

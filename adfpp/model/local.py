@@ -21,11 +21,11 @@ from jax.core import Tracer
 from jax.extend.core import Literal
 from numpyro.distributions import biject_to
 
-from adfpp.factors import field_root
-from adfpp.field import depends_on, known_value, trace
+from adfpp.engine.factor import field_root
+from adfpp.engine.sites import cavity
+from adfpp.engine.trace.field import depends_on, known_value, trace
 from adfpp.model.arguments import ModelError
 from adfpp.model.visit import Visit, elements, scalar_base
-from adfpp.sites import cavity
 
 if TYPE_CHECKING:
     from adfpp.model.program import Program

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from adfpp.factors import FactorGroup, SiteOutputs, build_factors
-from adfpp.field import Trace, depends_on, summands, trace
+from adfpp.engine.factor import FactorGroup, SiteOutputs, build_factors
+from adfpp.engine.tilt import Moments
+from adfpp.engine.trace.field import Trace, depends_on, summands, trace
 from adfpp.model.program import LatentSite, Program
-from adfpp.tilt import Moments
 
 
 class PriorGroup(NamedTuple):

@@ -11,15 +11,15 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from adfpp.factors import FactorGroup
-from adfpp.families import Family
-from adfpp.families.exponential import Finite
-from adfpp.field import Trace, depends_on, trace
+from adfpp.engine.factor import FactorGroup
+from adfpp.engine.families import Family
+from adfpp.engine.families.product.exponential import Finite
+from adfpp.engine.trace.field import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
 from adfpp.model.local import LocalSite
-from adfpp.model.own import inside, own_block
+from adfpp.model.native import inside, own_block
+from adfpp.model.projection import Component, Projection, project_prior
 from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
-from adfpp.prior import Component, Projection, project_prior
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from jax.core import Tracer
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IdentityTransform
 
-from adfpp.families import BySite, Family, Full
-from adfpp.families.exponential import Finite
-from adfpp.field import depends_on, trace
+from adfpp.engine.families import BySite, Family, Full
+from adfpp.engine.families.product.exponential import Finite
+from adfpp.engine.tilt import Moments
+from adfpp.engine.trace.field import depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
 from adfpp.model.local import enumerable, local_sites
-from adfpp.model.own import own_families, resolved
+from adfpp.model.native import own_families, resolved
 from adfpp.model.program import LatentSite, Program
 from adfpp.model.rows import RowOutputs, analyse
 from adfpp.model.visit import Visit, elements, visit
-from adfpp.tilt import Moments
 
 
 def read(

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from adfpp.factors import FactorGroup, LocalBase, SiteOutputs, build_factors
-from adfpp.field import Trace, trace
+from adfpp.engine.factor import FactorGroup, LocalBase, SiteOutputs, build_factors
+from adfpp.engine.tilt import Moments
+from adfpp.engine.trace.field import Trace, trace
 from adfpp.model.arguments import Layout, Model
+from adfpp.model.closed_forms import closed_form
 from adfpp.model.local import (
     Component,
     LocalPlan,
@@ -23,7 +25,6 @@ from adfpp.model.local import (
 )
 from adfpp.model.program import LatentSite, substitution
 from adfpp.model.visit import Visit, elements, quiet, visit
-from adfpp.tilt import Moments, closed_form
 
 
 class RowOutputs:

@@ -4,7 +4,7 @@
 
 A rule is what it begins with, what it predicts, and one step. As a `Learner` it has `init`, `update` and `run` like
 those of `adfpp.ADF`, can be traced and mapped over seeds, and goes into `adfpp.compare`. Here 32 runs of it stand
-beside as many of ADF on the same rows, each held against its own theory, and the curves of `adfpp.theory`.
+beside as many of ADF on the same rows, each held against its own theory, and the curves of `adfpp.papers.theory`.
 """
 
 import argparse
@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.baselines import Estimate, Learner
-from adfpp.laboratory import Bench, Line, Panel, Record, along, measured, points
-from adfpp.laboratory.picture import save
-from adfpp.laboratory.students import adf_of, disagreement, perceptron, rows_of
-from adfpp.theory.covariance import full_online
-from adfpp.theory.perceptron import bayes_batch, optimal_online
+from adfpp.papers.baselines import Estimate, Learner
+from adfpp.papers.laboratory import Bench, Line, Panel, Record, along, measured, points
+from adfpp.papers.laboratory.picture import save
+from adfpp.papers.laboratory.students import adf_of, disagreement, perceptron, rows_of
+from adfpp.papers.theory.covariance import full_online
+from adfpp.papers.theory.perceptron import bayes_batch, optimal_online
 
 WEIGHTS, RUNS, ALPHAS = 200, 32, 10
 

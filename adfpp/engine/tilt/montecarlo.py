@@ -1,0 +1,367 @@
+"""Randomised quasi-Monte-Carlo importance sampling for tilts of larger fields.
+
+Scrambled Sobol points, given random digital shifts by a key, are drawn from a mixture of the cavity and a Gaussian:
+first the one fitted to the tilt's peak, and where too few points then bear the weight, Gaussians refitted to the
+weighted points by tempering. The cavity's part bounds the weights wherever the factor is bounded. In the coordinates v
+of that Gaussian, Stein's identity for the tilted density p, ``E[∇ log p] = 0`` and ``E[∇ log p (v - c)ᵀ] = -I``, gives
+control variates of mean zero; of a Gaussian tilt they leave no error at all.
+
+The points are blocks of nets with independent shifts: standard errors come from the differences between their sums.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.linalg import whiten
+from adfpp.engine.tilt.base import Drawn, Tilted
+from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.peak import rough_peak
+
+_BLOCKS = 16
+_FIXED = 20  # the key of points that are the same in every call
+_DISTRUST = 4.5  # standard errors from 0 at which a control variate's mean is not taken to be 0
+
+
+class Estimates(NamedTuple):
+    """Tilted moments with a standard error of each, in the whitened field.
+
+    Attributes:
+        tilted: The moments.
+        log_z: ``()`` standard error of log Z.
+        shift: ``(k,)`` of the tilted mean.
+        covariance: ``(k, k)`` of the tilted covariance.
+    """
+
+    tilted: Tilted
+    log_z: jax.Array
+    shift: jax.Array
+    covariance: jax.Array
+
+
+class _Proposal(NamedTuple):
+    """The Gaussian part of the mixture that points are drawn from: u = centre + root @ v."""
+
+    centre: jax.Array
+    root: jax.Array
+    inverse: jax.Array
+    log_volume: jax.Array  # log |det inverse|
+
+
+class _Sample(NamedTuple):
+    """Weighted points."""
+
+    u: jax.Array  # (n, k)
+    log_weights: jax.Array  # (n,)
+    slopes: jax.Array  # (n, k) of the log factor
+    surplus: jax.Array  # (n,) cavity over proposal density, less 1: of mean zero
+    effective: jax.Array  # () sample size
+
+
+class _Best(NamedTuple):
+    """The proposal whose points bear the weight best, and the rounds of tempering that led to it."""
+
+    proposal: _Proposal
+    sample: _Sample
+    rounds: jax.Array
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """Importance sampling of the tilted distribution.
+
+    Attributes:
+        points: Number of points, a power of two.
+        defensive: Share of them drawn from the cavity.
+        report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
+        ess_min: The effective sample size below which a proposal is not good enough; a twentieth of the points, and at
+            least two for each number of the field, when None.
+        rounds: Rounds of tempering after which a row whose proposal is not good enough is refused
+            (``Status.UNRELIABLE``).
+    """
+
+    points: int = 1024
+    defensive: float = 0.25
+    report: float = 0.1
+    ess_min: float | None = None
+    rounds: int = 6
+
+    def __post_init__(self) -> None:
+        if self.points < 4 * _BLOCKS or self.points & (self.points - 1):
+            raise ValueError(f"points must be a power of two, at least {4 * _BLOCKS}; it is {self.points}.")
+        if not 0.0 < self.defensive < 1.0:
+            raise ValueError(f"defensive must lie in (0, 1); it is {self.defensive}.")
+
+    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+        """The error above which a row is marked."""
+        return self.report
+
+    def least(self, size: int) -> float:
+        """The effective sample size below which a proposal is not good enough for a field of this size."""
+        return max(self.points / 20, 2.0 * size) if self.ess_min is None else self.ess_min
+
+    def __call__(
+        self,
+        log_factor: Callable[[jax.Array], jax.Array],
+        mean: jax.Array,
+        scale: jax.Array,
+        marks: Marks | None = None,
+        key: jax.Array | None = None,
+    ) -> Tilted:
+        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; shapes as in ``Quadrature``.
+
+        With a key the points are drawn anew; without one they are the same in every call.
+        """
+        return self.estimates(log_factor, mean, scale, key).tilted
+
+    def estimates(
+        self,
+        log_factor: Callable[[jax.Array], jax.Array],
+        mean: jax.Array,
+        scale: jax.Array,
+        key: jax.Array | None = None,
+    ) -> Estimates:
+        """As a call, with a standard error of every moment."""
+        size, dtype = mean.shape[0], mean.dtype
+
+        def in_cavity(u: jax.Array) -> jax.Array:
+            return log_factor(mean + scale @ u)
+
+        def sample(proposal: _Proposal, number: Any) -> _Sample:
+            chosen, normal = _draw(key, number, self.points, size, dtype)
+            return _weighed(in_cavity, proposal, chosen < self.defensive, normal, self.defensive)
+
+        least = self.least(size)
+
+        def unfit(carry: tuple[_Proposal, _Sample, jax.Array, _Best]) -> jax.Array:
+            _, now, made, best = carry
+            return (best.sample.effective < least) & (made < self.rounds) & (jnp.max(now.log_weights) > -jnp.inf)
+
+        def temper(carry: tuple[_Proposal, _Sample, jax.Array, _Best]) -> tuple:
+            proposal, now, made, best = carry
+            proposal = _refitted(proposal, now, min(2.0 * least, 0.5 * self.points))
+            now, made = sample(proposal, made + 1), made + 1
+            better = now.effective > best.sample.effective
+            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), _Best(proposal, now, made), best)
+            return proposal, now, made, best
+
+        mode, root, inverse = rough_peak(in_cavity, size, dtype)
+        first = _Proposal(mode, root, inverse, jnp.linalg.slogdet(inverse)[1])
+        start, none = sample(first, 0), jnp.zeros((), jnp.int32)
+        _, _, _, best = jax.lax.while_loop(unfit, temper, (first, start, none, _Best(first, start, none)))
+        proposal, found, rounds = best
+        drawn = Drawn(found.effective, rounds, found.effective >= least)
+        return _estimates(proposal, found, drawn)
+
+
+# ---------------------------------------------------------------------------------------------- proposals
+
+
+def _weighed(
+    in_cavity: Callable[[jax.Array], jax.Array],
+    proposal: _Proposal,
+    from_cavity: jax.Array,
+    normal: jax.Array,
+    share: float,
+) -> _Sample:
+    """Points of the mixture with their weights."""
+    u = jnp.where(from_cavity[:, None], normal, proposal.centre + normal @ proposal.root.T)
+    log_cavity = -0.5 * jnp.sum(u * u, -1)
+    log_fit = -0.5 * jnp.sum(((u - proposal.centre) @ proposal.inverse.T) ** 2, -1) + proposal.log_volume
+    log_ratio = log_cavity - jnp.logaddexp(math.log(share) + log_cavity, math.log1p(-share) + log_fit)
+    values, slopes = jax.vmap(jax.value_and_grad(in_cavity))(u)
+    log_weights = values + log_ratio
+    log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
+    return _Sample(u, log_weights, slopes, jnp.exp(log_ratio) - 1.0, _effective(log_weights))
+
+
+def _normalised(log_weights: jax.Array) -> jax.Array:
+    """Weights that add up to 1."""
+    top = jnp.max(log_weights)
+    weights = jnp.exp(log_weights - jnp.where(top > -jnp.inf, top, 0.0))
+    return weights / jnp.sum(weights)
+
+
+def _effective(log_weights: jax.Array) -> jax.Array:
+    weights = _normalised(log_weights)
+    return jnp.nan_to_num(1.0 / jnp.sum(weights * weights), nan=0.0)
+
+
+def _refitted(proposal: _Proposal, now: _Sample, enough: float) -> _Proposal:
+    """A Gaussian fitted to the points under the largest power of their weights that leaves enough effective ones.
+
+    That power b stands for the density ``proposal^(1 - b) tilt^b``, a bridge from one to the other.
+    """
+    size, dtype = proposal.centre.shape[0], proposal.centre.dtype
+
+    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        fine = _effective(middle * now.log_weights) >= enough
+        return jnp.where(fine, middle, low), jnp.where(fine, high, middle)
+
+    ends = (jnp.asarray(1e-6, dtype), jnp.ones((), dtype))
+    power = jax.lax.fori_loop(0, 20, halve, ends)[0]
+    weights = _normalised(power * now.log_weights)
+    centre = weights @ now.u
+    away = now.u - centre
+    # as many effective points understate a covariance by about that much
+    wider = 1.0 + size * jnp.sum(weights * weights)
+    root = jnp.linalg.cholesky(wider * (away * weights[:, None]).T @ away)
+    inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(size, dtype=dtype), lower=True)
+    new = _Proposal(centre, root, inverse, -jnp.sum(jnp.log(jnp.diagonal(root))))
+    fine = jnp.all(jnp.isfinite(inverse)) & jnp.all(jnp.isfinite(centre))
+    return jax.tree.map(lambda a, b: jnp.where(fine, a, b), new, proposal)
+
+
+# ---------------------------------------------------------------------------------------------- moments
+
+
+def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
+    size, dtype = proposal.centre.shape[0], proposal.centre.dtype
+    count, root = now.u.shape[0], proposal.root
+    top = jnp.max(now.log_weights)
+    top = jnp.where(top > -jnp.inf, top, 0.0)
+    raw = _blocks(jnp.exp(now.log_weights - top))
+    even = jnp.full(_BLOCKS, 1.0 / _BLOCKS, dtype)
+    masses = jnp.sum(raw, 1) / count
+    mass, mass_parts = _ratio(masses, jnp.sum(_blocks(now.surplus), 1) / count, even, jnp.ones((), bool))
+    plain_mass, plain_parts = _ratio(masses, masses, even, jnp.zeros((), bool))
+    sound = mass > 0.1 * plain_mass
+    mass, mass_parts = jnp.where(sound, mass, plain_mass), jnp.where(sound, mass_parts, plain_parts)
+
+    weights = raw / (count * plain_mass)
+    share = jnp.sum(weights, 1)
+    v = _blocks((now.u - proposal.centre) @ proposal.inverse.T)
+    score = now.slopes - now.u
+    score = _blocks(jnp.where(jnp.isfinite(score), score, 0.0) @ root)
+    firsts, controls = jnp.einsum("bn,bni->bi", weights, v), jnp.einsum("bn,bni->bi", weights, score)
+    # across a jump Stein's identity does not hold, and gives itself away
+    trusted = _surprise(weights, score) < _DISTRUST
+    trusted &= _surprise(weights, score * (v - jnp.sum(firsts, 0)) + 1.0) < _DISTRUST
+    shift, shift_parts = _ratio(firsts, controls, share, trusted)
+    centred = v - shift
+    weighted = centred * weights[:, :, None]
+    seconds = jnp.einsum("bni,bnj->bij", weighted, centred)
+    controls = jnp.einsum("bni,bnj->bij", score, weighted)
+    controls = 0.5 * (controls + jnp.swapaxes(controls, 1, 2)) + share[:, None, None] * jnp.eye(size, dtype=dtype)
+    second, second_parts = _ratio(seconds, controls, share, trusted)
+    plain_second, plain_parts = _ratio(seconds, controls, share, jnp.zeros((), bool))
+    inner = jnp.linalg.cholesky(second)
+    fine = jnp.all(jnp.isfinite(inner))
+    inner = jnp.where(fine, inner, jnp.linalg.cholesky(plain_second))
+    second_parts = jnp.where(fine, second_parts, plain_parts)
+
+    tilted_root = whiten(root @ inner)[0]
+    log_z_error = _standard_error(mass_parts) / mass
+    shift_error = _standard_error(shift_parts @ root.T)
+    covariance_error = _standard_error(root @ second_parts @ root.T)
+    sd = jnp.sqrt(jnp.sum(tilted_root**2, -1))
+    errors = [log_z_error, jnp.max(shift_error / sd), jnp.max(covariance_error / (sd[:, None] * sd))]
+    error = jnp.max(jnp.stack(errors))  # NaN if one of them is
+    tilted = Tilted(
+        top + jnp.log(mass),
+        proposal.centre + root @ shift,
+        tilted_root,
+        jnp.where(jnp.isnan(error), jnp.inf, error),
+        drawn,
+    )
+    return Estimates(tilted, log_z_error, shift_error, covariance_error)
+
+
+def _blocks(a: jax.Array) -> jax.Array:
+    """Points by block, ``(b, n / b, ...)``."""
+    return a.reshape(_BLOCKS, -1, *a.shape[1:])
+
+
+def _apart(sums: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The total of weighted sums over blocks, and how far each block is from what its share of it would be."""
+    total = jnp.sum(sums, 0)
+    return total, sums - share.reshape((-1,) + (1,) * total.ndim) * total
+
+
+def _ratio(sums: jax.Array, controls: jax.Array, share: jax.Array, trusted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A weighted mean with its control variate (of mean zero) taken out, elementwise.
+
+    Args:
+        sums: ``(b, ...)`` weighted sums over blocks.
+        controls: ``(b, ...)`` those of the control variate.
+        share: ``(b,)`` the blocks' weights, which add up to 1.
+        trusted: Whether the control variate is used.
+
+    Returns:
+        The mean, and what each block adds to its error ``(b, ...)``.
+    """
+    mean, parts = _apart(sums, share)
+    offset, known = _apart(controls, share)
+    square = jnp.sum(known * known, 0)
+    there = square > (1e4 * float(jnp.finfo(mean.dtype).eps)) ** 2  # not rounding alone: its size is about 1
+    slope = jnp.sum(parts * known, 0) / jnp.where(there, square, 1.0)
+    slope = jnp.where(trusted & there & jnp.isfinite(slope), slope, 0.0)
+    # a control that is not finite must not reach the sum as NaN times 0
+    offset, known = jnp.where(slope == 0.0, 0.0, offset), jnp.where(slope == 0.0, 0.0, known)
+    return mean - slope * offset, parts - slope * known
+
+
+def _standard_error(parts: jax.Array) -> jax.Array:
+    """Of a sum over blocks."""
+    return jnp.sqrt(jnp.sum(parts * parts, 0) * (_BLOCKS / (_BLOCKS - 2.0)))  # one fits the mean, one the slope
+
+
+def _surprise(weights: jax.Array, controls: jax.Array) -> jax.Array:
+    """How many standard errors, of independent points, the means of control variates are from 0, at most."""
+    offset = jnp.einsum("bn,bni->i", weights, controls)
+    square = jnp.einsum("bn,bni->i", weights**2, controls**2)
+    return jnp.max(jnp.abs(offset) / jnp.sqrt(jnp.where(square > 0, square, 1.0)))
+
+
+# ---------------------------------------------------------------------------------------------- points
+
+
+@cache
+def normal_points(points: int, size: int) -> np.ndarray:
+    """Scrambled Sobol points as standard normal draws ``(points, size)``, the same in every call."""
+    from scipy.special import ndtri
+
+    uniform = _sobol(points, size)
+    half = 0.5 / points
+    return ndtri(np.clip(uniform, half, 1.0 - half))
+
+
+def _sobol(points: int, size: int) -> np.ndarray:
+    from scipy.stats import qmc
+
+    return qmc.Sobol(size, scramble=True, rng=np.random.default_rng(20)).random(points)
+
+
+@cache
+def _sobol_bits(points: int, size: int) -> np.ndarray:
+    """Scrambled Sobol points as 32 binary digits each, ``(points, size)``."""
+    return np.floor(_sobol(points, size) * 2.0**32).astype(np.uint32)
+
+
+def _draw(key: jax.Array | None, number: Any, points: int, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """The number-th set of points: ``(n,)`` uniform ones and ``(n, k)`` standard normal ones.
+
+    A digital shift moves all points of a block by the same random digits, without carry: each is then uniformly
+    distributed, and together they are as even as before.
+    """
+    if key is None and isinstance(number, int):
+        with jax.ensure_compile_time_eval():
+            fixed = jax.random.fold_in(jax.random.key(_FIXED), number)
+            return _shifted(fixed, points, size, dtype)
+    return _shifted(jax.random.fold_in(jax.random.key(_FIXED) if key is None else key, number), points, size, dtype)
+
+
+def _shifted(key: jax.Array, points: int, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    shifts = jax.random.bits(key, (_BLOCKS, 1, size + 1), jnp.uint32)
+    digits = (jnp.asarray(_sobol_bits(points // _BLOCKS, size + 1)) ^ shifts).reshape(points, size + 1)
+    kept = 32 if jnp.finfo(dtype).bits >= 64 else 23  # as many as half a step more than them is a number
+    uniform = (jnp.right_shift(digits, jnp.uint32(32 - kept)).astype(dtype) + 0.5) / 2.0**kept
+    return uniform[:, 0], math.sqrt(2.0) * jax.lax.erf_inv(2.0 * uniform[:, 1:] - 1.0)

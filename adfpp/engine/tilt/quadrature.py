@@ -1,0 +1,395 @@
+"""Adaptive quadrature for tilted moments of small fields.
+
+One dimension, in three tiers:
+
+1. Gauss-Hermite on the cavity. The Hermite coefficients of the factor come for free from the same nodes; continued
+   beyond the rule they say how good the moments are.
+2. Kronrod panels of fixed width across the cavity (not for factors with a landmark that may be a narrow peak).
+3. The peak of the tilt is found by a graded grid, refined around its best point, and the range in which the tilt is
+   visible is integrated by globally adaptive Gauss-Kronrod panels whose first edges are the peak and the landmarks.
+
+No derivatives are taken, so a factor may have kinks, steps and zeros. Two and three dimensions are in ``tensor``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss, hermevander
+
+from adfpp.engine.tilt.base import Tilted
+from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
+from adfpp.engine.tilt.tensor import few_dimensions
+
+LogFactor = Callable[[jax.Array], jax.Array]
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class Quadrature:
+    """Adaptive quadrature of the tilted distribution.
+
+    Attributes:
+        tol: Target of the estimated error in float64 (float32 cannot do better than about 1e-6 and uses that).
+        report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
+        report_tensor: The same for fields of two and three numbers.
+        nodes: Gauss-Hermite nodes of the first tier.
+        tensor_tol: Target of the estimated error for fields of two and three numbers.
+        tensor_nodes: Gauss nodes of a panel in three dimensions.
+        max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
+    """
+
+    tol: float = 1e-7
+    report: float = 1e-6
+    report_tensor: float = 2e-2
+    nodes: int = 20
+    tensor_tol: float = 1e-5
+    tensor_nodes: int = 3
+    max_panels: int = 100
+
+    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+        """The error above which a row is marked, for this dtype and size of field."""
+        return max(self.report if size == 1 else self.report_tensor, 2e4 * float(jnp.finfo(dtype).eps))
+
+    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None) -> Tilted:
+        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
+
+        Args:
+            log_factor: ``(k,) -> ()``, log of the factor as a function of the field.
+            mean: ``(k,)``, cavity mean.
+            scale: ``(k, k)``, lower triangular root of the cavity covariance.
+            marks: Where a scalar factor may peak or bend, if that is known.
+        """
+        tol = max(self.tol, 8.0 * float(jnp.finfo(mean.dtype).eps))
+        if mean.shape[0] == 1:
+            known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
+            return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
+        return few_dimensions(log_factor, mean, scale, max(self.tensor_tol, tol), self.tensor_nodes)
+
+
+# ---------------------------------------------------------------------------------------------- one dimension
+
+
+@cache
+def hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes, and the matrix that turns factor values there into coefficients of normalised Hermite polynomials."""
+    x, w = hermegauss(nodes)
+    norms = np.sqrt([math.factorial(j) for j in range(nodes)])
+    return x, (hermevander(x, nodes - 1) / norms).T * (w / w.sum())
+
+
+def _one_dimension(
+    log_factor: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+) -> Tilted:
+    dtype, nodes = centre.dtype, rule.nodes
+    eps = float(jnp.finfo(dtype).eps)
+    values = jax.vmap(lambda h: log_factor(h[None]))
+
+    x, matrix = hermite(nodes)
+    tails = (slice(nodes - 12, nodes - 8), slice(nodes - 4, nodes))
+    chosen = np.concatenate([matrix[:3], *[matrix[t] for t in tails]])
+    log_values = values(centre + sd * jnp.asarray(x, dtype))
+    top = jnp.max(log_values)
+    factor = jnp.exp(log_values - top)
+    c = jnp.asarray(chosen, dtype) @ factor
+    shift = c[1] / c[0]
+    variance = 1.0 + math.sqrt(2.0) * c[2] / c[0] - shift * shift
+    sizes = jnp.abs(c) / c[0]
+    error = 2.0 * tail_error(jnp.max(sizes[3:7]), jnp.max(sizes[7:])) / variance
+    if marks.centres:
+        error = error + _hidden(values, centre, sd, marks.at[: marks.centres], factor, top, c[0], nodes)
+    easy = (error < tol) & (variance > 0)
+    rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + jnp.where(sd > 0, 2.0 * jnp.abs(centre) / sd, 0.0))
+    first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
+
+    def harder() -> Tilted:
+        if marks.centres:  # panels of fixed width may overlook a narrow peak
+            return _adaptive(values, centre, sd, marks, rule, tol)
+        second, error = _composite(values, centre, sd)
+        return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
+
+    return jax.lax.cond(easy, lambda: first, harder)
+
+
+def _hidden(
+    values: LogFactor,
+    centre: jax.Array,
+    sd: jax.Array,
+    at: jax.Array,
+    factor: jax.Array,
+    top: jax.Array,
+    mass: jax.Array,
+    nodes: int,
+) -> jax.Array:
+    """How much a narrow peak at a landmark may hold that the nodes do not see: factor minus its interpolant there."""
+    _, matrix = hermite(nodes)
+    u = jnp.where(jnp.isnan(at), 0.0, (at - centre) / sd)
+    near = jnp.abs(u) < 6.0
+    v = jnp.where(near, u, 0.0)
+    polynomials = [jnp.ones_like(v), v]
+    for j in range(1, nodes - 1):  # normalised: √(j+1) p_{j+1} = v p_j - √j p_{j-1}
+        polynomials.append((v * polynomials[j] - math.sqrt(j) * polynomials[j - 1]) / math.sqrt(j + 1))
+    interpolant = (jnp.asarray(matrix, v.dtype) @ factor) @ jnp.stack(polynomials)
+    there = jnp.exp(values(centre + sd * u) - top - 0.5 * u * u)
+    missed = jnp.where(near, jnp.abs(there - interpolant * jnp.exp(-0.5 * v * v)), there)
+    return 0.05 * jnp.max(jnp.where(jnp.isnan(at), 0.0, missed)) / mass
+
+
+_GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number: 0 is no special point; ±332 sd
+_LADDER = 1.7 ** np.arange(-2, 46)
+_ZOOM = np.linspace(0.0, 1.0, 10)[1:-1]
+_MAX_ZOOMS = 14
+
+
+def _sorted(a: jax.Array) -> jax.Array:
+    """A few numbers in order, by counting: a call of the library's sort would cost each row far more than this."""
+    i = jnp.arange(a.shape[0])
+    before = (a[None, :] < a[:, None]) | ((a[None, :] == a[:, None]) & (i[None, :] < i[:, None]))
+    rank = jnp.sum(before, 1)
+    return jnp.sum(jnp.where(rank[None, :] == i[:, None], a[None, :], 0.0), 1)
+
+
+def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: jax.Array) -> jax.Array:
+    """The worst error of (mean in sds, variance, log Z), from those of the integrals of 1, v, v²."""
+    mean = errors[1] / (total * jnp.sqrt(variance))
+    return jnp.maximum(
+        errors[0] / total,
+        jnp.maximum(mean, (errors[2] + 2.0 * jnp.abs(offset) * errors[1]) / (total * variance)),
+    )
+
+
+_PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
+
+
+def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> tuple[Tilted, jax.Array]:
+    """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel.
+
+    Returns:
+        The moments, and their error without that of rounding, which more nodes would not mend.
+    """
+    dtype = centre.dtype
+    eps = float(jnp.finfo(dtype).eps)
+    x, weights = kronrod()
+    half = 0.5 * (_PANELS[1] - _PANELS[0])
+    u = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + half * x).astype(dtype)
+    logs = once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
+    top = jnp.max(logs)
+    density = once(jnp.exp(logs - top))
+    powers = np.stack([np.ones_like(u), u, u * u], -1) * half
+    both = np.concatenate([powers * weights[0][:, None], powers * weights[1][:, None]], -1).astype(dtype)
+    sums = jnp.einsum("pn,pnk->pk", density, both)  # (panels, 3 powers by either rule)
+    total, first, second = jnp.sum(sums[:, :3], 0)
+    gap = jnp.abs(sums[:, :3] - sums[:, 3:])
+    size = jnp.stack([total, jnp.sqrt(total * second), second])
+    relative = gap / size
+    errors = size * jnp.sum(jnp.minimum(relative, (60.0 * relative) ** 1.5), 0)
+    mean = first / total
+    variance = second / total - mean * mean
+    ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
+    rounding = eps * (
+        LOST
+        + 4.0 * jnp.max(jnp.abs(top))
+        + 8.0 * (9.0 + jnp.where(sd > 0, jnp.abs(centre) / sd, 0.0)) / jnp.sqrt(variance)
+    )
+    rounding = rounding + eps * 100.0 * mean * mean / variance
+    error = _relative(errors, total, mean, variance) + ends
+    log_z = top + jnp.log(total) - _HALF_LOG_2PI
+    return Tilted(log_z, mean[None], jnp.sqrt(variance)[None, None], error + rounding), error
+
+
+def _adaptive(
+    values: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+) -> Tilted:
+    dtype = centre.dtype
+    eps = float(jnp.finfo(dtype).eps)
+
+    def log_tilt(u: jax.Array) -> jax.Array:
+        out = values(centre + sd * u) - 0.5 * u * u
+        return jnp.where(jnp.isnan(out), -jnp.inf, out)
+
+    known = (marks.at - centre) / sd
+    known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN, too, fails the comparison
+    peak, top, width, edges = frame(log_tilt, known)
+    unit, (total, first, second), errors = _integrate(log_tilt, peak, top, width, edges, rule.max_panels, tol)
+    offset = first / total
+    variance = second / total - offset * offset
+    width = jnp.sqrt(variance)
+    height = jnp.abs(unit + 0.5 * peak * peak)
+    rounding = eps * (LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
+    error = rounding + _relative(errors, total, offset, variance)
+    log_z = unit + jnp.log(total) - _HALF_LOG_2PI
+    # a sure field has nothing to integrate: the factor is a constant
+    sure = sd <= 0
+    return Tilted(
+        jnp.where(sure, values(centre[None])[0], log_z),
+        jnp.where(sure, 0.0, peak + offset)[None],
+        jnp.where(sure, 1.0, width)[None, None],
+        jnp.where(sure, 0.0, error),
+    )
+
+
+def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The peak of the tilt, the log-tilt there, its width, and sorted edges between which to integrate.
+
+    The edges are the peak, where the tilt has dropped by 2 and where it has dropped out of sight on either side, the
+    ends of what the grid has seen beyond, and the landmarks.
+    """
+    dtype = known.dtype
+    grid = jnp.asarray(_GRID, dtype)
+    points = jnp.concatenate([grid, known])
+    heights = once(log_tilt(points))
+    best = jnp.argmax(heights)
+    at = points[best]
+    low, high = (
+        jnp.max(jnp.where(points < at, points, -jnp.inf)),
+        jnp.min(jnp.where(points > at, points, jnp.inf)),
+    )
+    low, high = jnp.maximum(low, 2.0 * _GRID[0]), jnp.minimum(high, 2.0 * _GRID[-1])
+    inner = jnp.asarray(_ZOOM, dtype)
+    half = len(_ZOOM)
+
+    def unresolved(carry: tuple) -> jax.Array:
+        _, around, count = carry
+        return (around[1] - jnp.min(around) > 2.0) & (count < _MAX_ZOOMS)
+
+    def refine(carry: tuple) -> tuple:
+        (low, middle, high), around, count = carry
+        fresh = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
+        logs = once(log_tilt(fresh))
+        pieces = zip((low, middle, high), (fresh[:half], fresh[half:], fresh[:0]), strict=True)
+        all_points = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
+        pieces = zip(around, (logs[:half], logs[half:], logs[:0]), strict=True)
+        all_logs = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
+        first = jnp.clip(jnp.argmax(all_logs) - 1, 0, 2 * half)
+        return (
+            jax.lax.dynamic_slice_in_dim(all_points, first, 3),
+            jax.lax.dynamic_slice_in_dim(all_logs, first, 3),
+            count + 1,
+        )
+
+    # the neighbours' heights are not looked up: -inf lets the first zoom begin, and it evaluates inside them
+    around = jnp.stack([-jnp.inf, heights[best], -jnp.inf])
+    bracket, around, _ = jax.lax.while_loop(unresolved, refine, (jnp.stack([low, at, high]), around, 0))
+    highest = jnp.argmax(around)
+    peak, top = bracket[highest], around[highest]
+
+    visible = 38.0 if dtype == jnp.float64 else 20.0
+    step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
+    steps = step * jnp.asarray(_LADDER, dtype)
+    rungs = jnp.arange(1, len(_LADDER) + 1)
+    sides = once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
+    # far out a heavy tail matters by its share in the variance
+    weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
+
+    def reach(heights: jax.Array, drop: float) -> jax.Array:
+        """On each side, the first rung beyond which these heights stay lower than the peak by ``drop``."""
+        rung = jnp.max(jnp.where(heights > top - drop, rungs, 0), -1)
+        return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
+
+    near, far = reach(sides, 2.0), reach(sides + weight, visible)
+    # the ladder may step over a second peak that the grid or a landmark has seen; look as far as that peak's neighbours
+    seen = jnp.where(heights > top - visible, points, peak)
+    right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
+    beyond_right, beyond_left = (
+        jnp.min(jnp.where(grid > right, grid, grid[-1])),
+        jnp.max(jnp.where(grid < left, grid, grid[0])),
+    )
+    right = jnp.where(jnp.max(seen) > peak + far[0], beyond_right, right)
+    left = jnp.where(jnp.min(seen) < peak - far[1], beyond_left, left)
+    fixed = jnp.stack([left, peak - far[1], peak - near[1], peak, peak + near[0], peak + far[0], right])
+    return (
+        peak,
+        top,
+        0.5 * (near[0] + near[1]),
+        _sorted(jnp.concatenate([fixed, jnp.clip(known, left, right)])),
+    )
+
+
+class _Panels(NamedTuple):
+    """Panels of an integral under way."""
+
+    edges: jax.Array  # (P, 2)
+    sums: jax.Array  # (P, 3): integrals of 1, v, v² over each, v the distance from the peak
+    errors: jax.Array  # (P, 3)
+    used: jax.Array
+
+
+def _integrate(
+    log_tilt: LogFactor,
+    peak: jax.Array,
+    top: jax.Array,
+    width: jax.Array,
+    edges: jax.Array,
+    max_panels: int,
+    tol: float,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Globally adaptive: the panel with the largest error is halved until their sum is small enough.
+
+    Returns:
+        ``(log of the unit, integrals of 1, v, v² (3,), their errors (3,))``.
+    """
+    dtype = peak.dtype
+    eps = float(jnp.finfo(dtype).eps)
+    x, weights = (jnp.asarray(a, dtype) for a in kronrod())
+    nodes = jnp.concatenate([x, jnp.asarray([-1.0, 1.0], dtype)])
+    top = jnp.where(top > -jnp.inf, top, 0.0)
+    # a higher peak that the frame has missed must not overflow: it is cut here, and makes the panel's error large
+    ceiling = 600.0 if dtype == jnp.float64 else 60.0
+    # what a peak of this width holds at the least: errors count relative to it
+    least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
+
+    def measure(edges: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Sums and errors ``(p, 3)`` of panels ``(p, 2)``."""
+        half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
+        u = middle[:, None] + half[:, None] * nodes
+        logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
+        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
+        v = u - peak
+        powers = once(jnp.stack([density, density * v, density * v * v], 1))
+        # written as a sum: a small matrix product would be a call of its own in the loop over rows
+        fine, coarse, first, last = (jnp.sum(powers[:, :, :-2] * w, -1) for w in weights)
+        size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
+        gap = jnp.abs(fine - coarse)
+        # the Kronrod sum is far better than the Gauss sum within it: the usual 3/2 power
+        relative = gap / jnp.where(size > 0, size, 1.0)
+        error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
+        # the end values are not among the nodes: where they are not what the nodes lead one to expect, something is
+        # hidden between the end and the last node
+        error = error + 0.005 * (jnp.abs(powers[:, :, -2] - first) + jnp.abs(powers[:, :, -1] - last))
+        flat = half <= 8.0 * eps * jnp.abs(middle)
+        return fine, jnp.where(flat[:, None], 0.0, error)
+
+    def judged(errors: jax.Array, sums: jax.Array) -> jax.Array:
+        """Errors in units of what they may be, the worst of the three powers."""
+        held = jnp.maximum(jnp.sum(sums, 0), least)
+        scale = jnp.stack([held[0], jnp.sqrt(held[0] * held[2]), held[2]])
+        return jnp.max(errors / scale, -1)
+
+    count = edges.shape[0] - 1
+    room = count + max_panels
+    first = jnp.stack([edges[:-1], edges[1:]], -1)
+    sums, errors = measure(first)
+    fill = lambda a: jnp.zeros((room, a.shape[1]), dtype).at[:count].set(a)  # noqa: E731
+    start = _Panels(fill(first), fill(sums), fill(errors), jnp.asarray(count))
+
+    def unfinished(panels: _Panels) -> jax.Array:
+        return (judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol) & (panels.used < room)
+
+    def halve(panels: _Panels) -> _Panels:
+        worst = jnp.argmax(judged(panels.errors, panels.sums))
+        a, b = jax.lax.dynamic_index_in_dim(panels.edges, worst, keepdims=False)
+        middle = 0.5 * (a + b)
+        halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
+        new = (halves, *measure(halves))
+        put = jax.lax.dynamic_update_index_in_dim
+        both = [put(put(old, n[0], worst, 0), n[1], panels.used, 0) for old, n in zip(panels[:3], new, strict=True)]
+        return _Panels(both[0], both[1], both[2], panels.used + 1)
+
+    done = jax.lax.while_loop(unfinished, halve, start)
+    return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)

@@ -1,0 +1,195 @@
+"""Tilted moments of fields of two and three numbers.
+
+In two tiers. Tensor Gauss-Hermite on the cavity, with its Hermite coefficients as judge, then fitted to the moments so
+found, as long as that lowers the estimated error. Where that is not enough, panels graded around the peak: along the
+principal axes of the tilt's curvature, tensor Kronrod panels whose edges are the peak, where the tilt has dropped by 2
+and out of sight, and the end of the cavity; then Gauss-Hermite fitted to the moments again.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss, hermevander
+
+from adfpp.engine.linalg import small_cholesky
+from adfpp.engine.tilt.base import Tilted
+from adfpp.engine.tilt.peak import peak_fit
+from adfpp.engine.tilt.rules import LOST, kronrod, tail_error
+
+LogFactor = Callable[[jax.Array], jax.Array]
+A = TypeVar("A")
+
+
+class _Tensor(NamedTuple, Generic[A]):
+    """A tensor Gauss-Hermite rule with the rows that turn factor values into Hermite coefficients."""
+
+    points: A  # (n, k)
+    zeroth: A  # (n,)
+    first: A  # (k, n)
+    second: A  # (k * k, n): the coefficient of t_i t_j - δ_ij
+    middle: A  # (m, n): around the middle of each axis, the others low
+    last: A  # (m, n): the highest ones along each axis, the others low
+
+
+@cache
+def _tensor(size: int) -> _Tensor[np.ndarray]:
+    nodes = {2: 20, 3: 14}[size]
+    x, w = hermegauss(nodes)
+    w = w / w.sum()
+    points = np.array(list(product(x, repeat=size)))
+    weights = np.prod(np.array(list(product(w, repeat=size))), axis=1)
+    norms = np.sqrt([math.factorial(j) for j in range(nodes)])
+    axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
+    second = [points[:, i] * points[:, j] - (i == j) for i in range(size) for j in range(size)]
+
+    def along(degrees: range) -> np.ndarray:
+        rows = []
+        for i, axis in enumerate(axes):
+            others = axes[:i] + axes[i + 1 :]
+            for low in product(range(3 if size == 2 else 2), repeat=size - 1):
+                rest = np.prod([other[:, d] for other, d in zip(others, low, strict=True)], axis=0)
+                rows += [axis[:, j] * rest for j in degrees]
+        return np.array(rows) * weights
+
+    return _Tensor(
+        points,
+        weights,
+        points.T * weights,
+        np.array(second) * weights,
+        along(range(nodes - 10, nodes - 8)),
+        along(range(nodes - 2, nodes)),
+    )
+
+
+def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, enough: float, nodes: int) -> Tilted:
+    """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
+
+    Args:
+        log_factor: ``(k,) -> ()``.
+        mean: ``(k,)``.
+        scale: ``(k, k)``.
+        enough: The estimated error at which it ends.
+        nodes: Gauss nodes of a panel of three dimensions; the Kronrod rule around them has twice as many and one.
+    """
+    size, dtype = mean.shape[0], mean.dtype
+    tensor: _Tensor[jax.Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
+
+    def in_cavity(u: jax.Array) -> jax.Array:
+        return log_factor(mean + scale @ u)
+
+    def log_tilt(u: jax.Array) -> jax.Array:
+        """At points ``(n, size)``."""
+        logs = jax.vmap(in_cavity)(u) - 0.5 * jnp.sum(u * u, -1)
+        return jnp.where(jnp.isnan(logs), -jnp.inf, logs)
+
+    def fitted(centre: jax.Array, root: jax.Array) -> Tilted:
+        """The moments by a rule centred at ``centre`` and scaled by ``root``; exact where both are the answer."""
+        logs = log_tilt(centre + tensor.points @ root.T) + 0.5 * jnp.sum(tensor.points**2, -1)
+        top = jnp.max(logs)
+        density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
+        c0 = tensor.zeroth @ density
+        shift = tensor.first @ density / c0
+        covariance = (tensor.second @ density).reshape(size, size) / c0 + jnp.eye(size, dtype=dtype)
+        covariance = covariance - jnp.outer(shift, shift)
+        middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
+        error = 2.0 * tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
+        lower = small_cholesky(root @ covariance @ root.T)
+        error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
+        log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
+        return Tilted(log_z, centre + root @ shift, lower, error)
+
+    def refined(start: Tilted) -> Tilted:
+        """The rule fitted to what has been found, as long as that lowers the estimated error."""
+
+        def again(carry: tuple[Tilted, Any, Any]) -> tuple[Tilted, Any, Any]:
+            best, _, count = carry
+            new = fitted(best.shift, best.root)
+            better = new.error < best.error
+            return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, best), better, count + 1
+
+        def unfinished(carry: tuple[Tilted, Any, Any]) -> jax.Array:
+            best, better, count = carry
+            return (best.error >= enough) & better & (count < 4)
+
+        begun: Any = (start, start.error < jnp.inf, 0)
+        return jax.lax.while_loop(unfinished, again, begun)[0]
+
+    first = refined(fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)))
+    found = jax.lax.cond(
+        first.error < enough, lambda: first, lambda: refined(_graded(in_cavity, log_tilt, size, dtype, nodes))
+    )
+    # rounding is told, but does not call for more nodes
+    return found._replace(error=found.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(found.log_z)))
+
+
+_LADDER = 1.7 ** np.arange(-2, 22)
+
+
+def _graded(
+    in_cavity: LogFactor, log_tilt: Callable[[jax.Array], jax.Array], size: int, dtype: jnp.dtype, nodes: int
+) -> Tilted:
+    """Tensor Kronrod panels along the principal axes of the peak, graded away from it to the end of the cavity."""
+    mode, root = peak_fit(in_cavity, size, dtype)
+    widths = jnp.sqrt(jnp.sum(root * root, 0))
+    axes = root / widths  # orthonormal columns: the cavity is a sphere
+    top = log_tilt(mode[None])[0]
+    steps = widths[:, None] * jnp.asarray(_LADDER, dtype)  # (size, rungs)
+    sides = jnp.stack([steps, -steps])[..., None] * axes.T[:, None, :]  # (2, size, rungs, size)
+    drops = log_tilt((mode + sides).reshape(-1, size)).reshape(2, size, -1)
+    rungs = jnp.arange(1, len(_LADDER) + 1)
+    end = 9.0 + jnp.sqrt(mode @ mode)
+
+    def reach(drop: float) -> jax.Array:
+        """``(2, size)``: how far on either side of each axis the tilt stays within ``drop`` of its peak."""
+        rung = jnp.max(jnp.where(drops > top - drop, rungs, 0), -1)
+        at = jnp.clip(rung, 0, len(_LADDER) - 1)
+        return jnp.minimum(jnp.take_along_axis(jnp.stack([steps, steps]), at[..., None], -1)[..., 0], end)
+
+    near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)
+    ends = jnp.full_like(widths, end)
+    edges = jnp.stack([-ends, -far[1], -near[1], 0.0 * ends, near[0], far[0], ends], -1)  # (size, 7)
+    x, weights = kronrod(10 if size == 2 else nodes)
+    half, middle = 0.5 * (edges[:, 1:] - edges[:, :-1]), 0.5 * (edges[:, 1:] + edges[:, :-1])
+    t = (middle[..., None] + half[..., None] * jnp.asarray(x, dtype)).reshape(size, -1)  # (size, n)
+    fine, coarse = ((half[..., None] * jnp.asarray(w, dtype)).reshape(size, -1) for w in weights[:2])
+
+    grid = jnp.stack(jnp.meshgrid(*t, indexing="ij"), -1)
+    logs = log_tilt(mode + grid.reshape(-1, size) @ axes.T).reshape(grid.shape[:-1])
+    highest = jnp.max(logs)
+    density = jnp.exp(logs - jnp.where(highest > -jnp.inf, highest, 0.0))
+
+    def moments(w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Mass, first and second moments about the peak, with these weights along each axis."""
+        letters = "abc"[:size]
+
+        def total(*powers: int) -> jax.Array:
+            scaled = [w[i] * t[i] ** powers.count(i) for i in range(size)]
+            return jnp.einsum(f"{letters},{','.join(letters)}->", density, *scaled)
+
+        second = [[total(i, j) for j in range(size)] for i in range(size)]
+        return total(), jnp.stack([total(i) for i in range(size)]), jnp.stack([jnp.stack(r) for r in second])
+
+    mass, first, second = moments(fine)
+    rough_mass, rough_first, rough_second = moments(coarse)
+    shift = first / mass
+    covariance = second / mass - jnp.outer(shift, shift)
+    sd = jnp.sqrt(jnp.diagonal(covariance))
+    gaps = jnp.stack(
+        [
+            jnp.abs(rough_mass / mass - 1.0),
+            jnp.max(jnp.abs(rough_first - first) / (mass * sd)),
+            jnp.max(jnp.abs(rough_second - second) / (mass * jnp.outer(sd, sd))),
+        ]
+    )
+    # as in one dimension: the finer rule is better than the coarser by more than their difference tells
+    error = jnp.max(jnp.minimum(gaps, (60.0 * gaps) ** 1.5))
+    lower = small_cholesky(axes @ covariance @ axes.T)
+    error = jnp.where(jnp.all(jnp.isfinite(lower)) & (mass > 0), error, jnp.inf)
+    log_z = highest + jnp.log(mass) - 0.5 * size * math.log(2.0 * math.pi)
+    return Tilted(log_z, mode + axes @ shift, lower, error)

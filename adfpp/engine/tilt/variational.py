@@ -1,0 +1,333 @@
+"""The limit of power 0: what a factor says to its exclusive-KL (variational) Gaussian site.
+
+With ``h = mean + scale @ u``, ``u ~ N(0, I)`` the belief itself, the site of the best Gaussian in KL(q || p) has slope
+``E[∇ log f]`` and precision ``-E[∇∇ log f]`` (Opper and Archambeau 2009). By Stein's identity they are
+``E[u log f]`` and ``-E[(u uᵀ - I) log f]``: the Hermite coefficients of log f, for which it needs no derivatives and
+may have kinks. Where f is 0 the expectation of its log is -inf, and there is no such site.
+
+One number: Gauss-Hermite, with the coefficients beyond as judge, else adaptive panels across the belief. Two and three:
+tensor Gauss-Hermite. More: Sobol points and their mirror images, with log f projected on quadratics by least squares.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss, hermevander
+
+from adfpp.engine.tilt.base import Message
+from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.montecarlo import normal_points
+from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
+
+LogFactor = Callable[[jax.Array], jax.Array]
+_TOL = 1e-7
+_SQRT2 = math.sqrt(2.0)
+
+
+@dataclass(frozen=True)
+class Variational:
+    """Expectations of log f, its slope and its curvature under the belief.
+
+    Attributes:
+        nodes: Gauss-Hermite nodes an axis for one number and two; half as many for three. At least 24.
+        points: Quasi-Monte-Carlo points for larger fields; more are taken where the quadratics need them.
+        report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
+        report_tensor: The same for fields of two and three numbers.
+        report_points: The same for larger fields.
+    """
+
+    nodes: int = 32
+    points: int = 4096
+    report: float = 1e-4
+    report_tensor: float = 2e-2
+    report_points: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.nodes < 24:
+            raise ValueError(f"Variational needs at least 24 nodes to judge its own error; nodes={self.nodes}.")
+
+    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+        """The error above which a row is marked, for this dtype and size of field."""
+        asked = self.report if size == 1 else self.report_tensor if size <= 3 else self.report_points
+        return max(asked, 2e4 * float(jnp.finfo(dtype).eps))
+
+    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None) -> Message:
+        """The site that ``exp(log_factor(mean + scale @ u))`` asks for under ``u ~ N(0, I)``.
+
+        The error is the largest of: that of the slope in sds of belief times site, of the precision relative to theirs,
+        of log_z relative to 1 + |log_z|.
+
+        Args:
+            log_factor: ``(k,) -> ()``, log of the factor as a function of the field.
+            mean: ``(k,)``, the belief's mean.
+            scale: ``(k, k)``, lower triangular root of its covariance.
+            marks: Where a scalar factor may peak or bend, if that is known.
+
+        Returns:
+            The message; its log_z is -inf where log f is not finite at some node, and there is no site then.
+        """
+        size, dtype = mean.shape[0], mean.dtype
+        centre = log_factor(mean)
+        centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
+
+        def rises(u: jax.Array) -> jax.Array:
+            """Log f at ``(n, k)`` over that at the mean: what both have in common would cost digits."""
+            return once(jax.vmap(log_factor)(mean + u @ scale.T)) - centre
+
+        lost = float(jnp.finfo(dtype).eps) * _lost_digits(mean, scale)
+        if size == 1:
+            return _line(rises, centre, (mean, scale, marks), self.nodes, lost)
+        if size <= 3:
+            return _few(rises, centre, size, self.nodes if size == 2 else self.nodes // 2, lost)
+        return _many(rises, centre, size, self.points, lost)
+
+
+def _lost_digits(mean: jax.Array, scale: jax.Array) -> jax.Array:
+    """Roundings in log f, in units of its spread: its own, and those of a field far from 0 for its sd."""
+    sd = jnp.sqrt(jnp.sum(scale * scale, -1))
+    return 4.0 + jnp.max(jnp.where(sd > 0, 2.0 * jnp.abs(mean) / jnp.where(sd > 0, sd, 1.0), 0.0))
+
+
+def _message(
+    centre: jax.Array,
+    log_z: jax.Array,
+    slope: jax.Array,
+    precision: jax.Array,
+    errors: tuple[jax.Array, jax.Array, jax.Array],
+    rounding: jax.Array,
+) -> Message:
+    """Puts the parts together; ``errors`` are absolute, of log_z, slope and precision."""
+    unit = _unit(precision)
+    total = centre + log_z
+    error = _relative(errors, total, unit)
+    eps = float(jnp.finfo(log_z.dtype).eps)
+    rounding = eps * (LOST + 4.0 * jnp.abs(centre) / jnp.sqrt(unit)) + rounding / jnp.sqrt(unit)
+    fine = jnp.isfinite(total) & jnp.all(jnp.isfinite(slope)) & jnp.all(jnp.isfinite(precision))
+    return Message(jnp.where(fine, total, -jnp.inf), slope, precision, error + rounding)
+
+
+def _unit(precision: jax.Array) -> jax.Array:
+    """Precision of belief times site, about: what errors are measured by."""
+    return 1.0 + jnp.max(jnp.abs(precision))
+
+
+def _relative(errors: tuple[jax.Array, jax.Array, jax.Array], log_z: jax.Array, unit: jax.Array) -> jax.Array:
+    """The worst of the three, as ``Variational`` counts them."""
+    of_log_z, of_slope, of_precision = errors
+    return jnp.maximum(of_log_z / (1.0 + jnp.abs(log_z)), jnp.maximum(of_slope / jnp.sqrt(unit), of_precision / unit))
+
+
+# ---------------------------------------------------------------------------------------------- one number
+
+
+@cache
+def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes, and the matrix from values there to coefficients of normalised Hermite polynomials."""
+    x, w = hermegauss(nodes)
+    norms = np.sqrt([float(math.factorial(j)) for j in range(nodes)])
+    return x, (hermevander(x, nodes - 1) / norms).T * (w / w.sum())
+
+
+def _line(
+    rises: Callable[[jax.Array], jax.Array],
+    centre: jax.Array,
+    field: tuple[jax.Array, jax.Array, Marks | None],
+    nodes: int,
+    lost: jax.Array,
+) -> Message:
+    dtype = centre.dtype
+    tol = max(_TOL, 32.0 * float(jnp.finfo(dtype).eps))
+    x, matrix = _hermite(nodes)
+    g = rises(jnp.asarray(x, dtype)[:, None])
+    c = jnp.asarray(matrix, dtype) @ g
+    spread = 1.0 + jnp.sqrt(jnp.sum(c * c))
+    precision = -_SQRT2 * c[2]
+    sizes = jnp.abs(c) / spread
+    tail = 2.0 * spread * tail_error(jnp.max(sizes[nodes - 12 : nodes - 8]), jnp.max(sizes[nodes - 4 :]))
+    first = _message(centre, c[0], c[1:2], precision[None, None], (tail, tail, tail), lost * spread)
+    easy = _relative((tail, tail, tail), centre + c[0], _unit(precision)) < tol
+    return jax.lax.cond(easy, lambda: first, lambda: _panels(rises, centre, field, tol, lost))
+
+
+_EDGES = np.linspace(-9.13, 9.31, 11)  # no edge at 0, where the likelihood's own features are likely to be
+_HALVINGS = 48
+
+
+class _Sums(NamedTuple):
+    """Panels of an integral under way."""
+
+    edges: jax.Array  # (P, 2)
+    sums: jax.Array  # (P, 4): expectations of g, u g, (u² - 1) g, g² over each
+    errors: jax.Array  # (P, 3) of the first three
+    used: jax.Array
+
+
+def _panels(
+    rises: Callable[[jax.Array], jax.Array],
+    centre: jax.Array,
+    field: tuple[jax.Array, jax.Array, Marks | None],
+    tol: float,
+    lost: jax.Array,
+) -> Message:
+    """Gauss-Kronrod panels across the belief with edges at the landmarks, the worst one halved until all is well."""
+    dtype = centre.dtype
+    mean, scale, marks = field
+    x, weights = kronrod()
+    nodes, fine, coarse = (jnp.asarray(a, dtype) for a in (x, weights[0], weights[1]))
+
+    def measure(edges: jax.Array) -> tuple[jax.Array, jax.Array]:
+        half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
+        u = middle[:, None] + half[:, None] * nodes
+        g = rises(u.reshape(-1, 1)).reshape(u.shape)
+        there = jnp.exp(-0.5 * u * u) * (half[:, None] / math.sqrt(2.0 * math.pi))
+        # a panel of no width has no weight, whatever f is there
+        parts = jnp.stack([there, there * u, there * (u * u - 1.0)], -1)
+        parts = jnp.where(half[:, None, None] > 0, parts * g[..., None], 0.0)
+        squares = jnp.where(half[:, None] > 0, there * g * g, 0.0)
+        by_fine, by_coarse = jnp.einsum("pnk,n->pk", parts, fine), jnp.einsum("pnk,n->pk", parts, coarse)
+        sums = jnp.concatenate([by_fine, (squares @ fine)[:, None]], -1)
+        # across a kink the two rules are alike in error, and may agree by chance
+        return sums, 10.0 * jnp.abs(by_fine - by_coarse)
+
+    edges = jnp.asarray(_EDGES, dtype)
+    if marks is not None and marks.at.shape[0]:
+        sd = scale[0, 0]
+        at = (marks.at - mean[0]) / jnp.where(sd > 0, sd, 1.0)
+        inside = (jnp.abs(at) < 9.0) & (sd > 0)  # false for NaN
+        edges = jnp.sort(jnp.concatenate([edges, jnp.where(inside, at, edges[0])]))
+    count = edges.shape[0] - 1
+    first = jnp.stack([edges[:-1], edges[1:]], -1)
+    sums, errors = measure(first)
+
+    def fill(a: jax.Array) -> jax.Array:
+        return jnp.zeros((count + _HALVINGS, a.shape[1]), dtype).at[:count].set(a)
+
+    def judged(errors: jax.Array, panels: _Sums) -> jax.Array:
+        total = jnp.sum(panels.sums, 0)
+        each = (errors[..., 0], errors[..., 1], errors[..., 2])
+        return _relative(each, centre + total[0], 1.0 + jnp.abs(total[2]))
+
+    def unfinished(panels: _Sums) -> jax.Array:
+        return (judged(jnp.sum(panels.errors, 0), panels) > 0.5 * tol) & (panels.used < count + _HALVINGS)
+
+    def halve(panels: _Sums) -> _Sums:
+        worst = jnp.argmax(judged(panels.errors, panels))
+        a, b = panels.edges[worst]
+        middle = 0.5 * (a + b)
+        halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
+        new = (halves, *measure(halves))
+        both = [old.at[worst].set(n[0]).at[panels.used].set(n[1]) for old, n in zip(panels[:3], new, strict=True)]
+        return _Sums(both[0], both[1], both[2], panels.used + 1)
+
+    start = _Sums(fill(first), fill(sums), fill(errors), jnp.asarray(count))
+    done = jax.lax.while_loop(unfinished, halve, start)
+    log_z, slope, curvature, square = jnp.sum(done.sums, 0)
+    left = jnp.sum(done.errors, 0)
+    # what lies beyond the ends is at least as large as what lies at them
+    ends = jnp.asarray([_EDGES[0], _EDGES[-1]], dtype)
+    beyond = jnp.max(jnp.abs(rises(ends[:, None])) * jnp.exp(-0.5 * ends * ends) * ends * ends)
+    left = left + beyond
+    spread = 1.0 + jnp.sqrt(jnp.maximum(square, 0.0))
+    errors_of = (left[0], left[1], left[2])
+    return _message(centre, log_z, slope[None], -curvature[None, None], errors_of, lost * spread)
+
+
+# ------------------------------------------------------------------------------------------ several numbers
+
+
+def _pairs(size: int) -> list[tuple[int, int]]:
+    """Which quadratics stand after 1 and u: the upper triangle."""
+    return [(i, j) for i in range(size) for j in range(i, size)]
+
+
+def _quadratics(u: np.ndarray) -> np.ndarray:
+    """Orthonormal Hermite polynomials up to degree 2 at ``(n, k)``: 1, u_i, and u_i u_j or (u_i² - 1) / √2."""
+    second = [(u[:, i] * u[:, j] - (i == j)) / (_SQRT2 if i == j else 1.0) for i, j in _pairs(u.shape[1])]
+    return np.column_stack([np.ones(len(u)), u, *second])
+
+
+def _assembled(c: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """Slope and precision from the coefficients of the quadratics."""
+    i, j = np.array(_pairs(size)).T
+    second = c[1 + size :] * jnp.asarray(np.where(i == j, _SQRT2, 1.0), c.dtype)
+    precision = jnp.zeros((size, size), c.dtype).at[i, j].set(-second).at[j, i].set(-second)
+    return c[1 : 1 + size], precision
+
+
+class _Rule(NamedTuple):
+    """Points with the rows that turn values there into Hermite coefficients."""
+
+    points: np.ndarray  # (n, k)
+    quadratic: np.ndarray  # (P, n)
+    middle: np.ndarray  # (m, n): around the middle of each axis, the others low
+    last: np.ndarray  # (m, n): the highest along each axis, the others low
+    weights: np.ndarray  # (n,)
+
+
+@cache
+def _tensor(size: int, nodes: int) -> _Rule:
+    x, w = hermegauss(nodes)
+    points = np.array(list(product(x, repeat=size)))
+    weights = np.prod(np.array(list(product(w / w.sum(), repeat=size))), axis=1)
+    norms = np.sqrt([float(math.factorial(j)) for j in range(nodes)])
+    axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
+
+    def along(degrees: range) -> np.ndarray:
+        rows = []
+        for i, axis in enumerate(axes):
+            others = axes[:i] + axes[i + 1 :]
+            for low in product(range(3 if size == 2 else 2), repeat=size - 1):
+                rest = np.prod([other[:, d] for other, d in zip(others, low, strict=True)], axis=0)
+                rows += [axis[:, j] * rest for j in degrees]
+        return np.array(rows) * weights
+
+    return _Rule(
+        points,
+        _quadratics(points).T * weights,
+        along(range(nodes - 10, nodes - 8)),
+        along(range(nodes - 2, nodes)),
+        weights,
+    )
+
+
+def _few(rises: Callable[[jax.Array], jax.Array], centre: jax.Array, size: int, nodes: int, lost: jax.Array) -> Message:
+    rule = _tensor(size, nodes)
+    dtype = centre.dtype
+    g = rises(jnp.asarray(rule.points, dtype))
+    slope, precision = _assembled(c := jnp.asarray(rule.quadratic, dtype) @ g, size)
+    spread = 1.0 + jnp.sqrt(jnp.asarray(rule.weights, dtype) @ (g * g))
+    middle, last = (jnp.max(jnp.abs(jnp.asarray(rows, dtype) @ g)) / spread for rows in (rule.middle, rule.last))
+    tail = 2.0 * spread * tail_error(middle, last)
+    return _message(centre, c[0], slope, precision, (tail, tail, tail), lost * spread)
+
+
+@cache
+def _projection(size: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points ``(n, k)``, the quadratics there ``(n, P)``, and the least-squares projection on them ``(P, n)``."""
+    count = 1 + size + size * (size + 1) // 2
+    half = 1 << max(points // 2 - 1, 4 * count - 1).bit_length()
+    u = normal_points(half, size)
+    u = np.concatenate([u, -u])
+    basis = _quadratics(u)
+    return u, basis, np.linalg.pinv(basis)
+
+
+def _many(
+    rises: Callable[[jax.Array], jax.Array], centre: jax.Array, size: int, points: int, lost: jax.Array
+) -> Message:
+    u, basis, projection = (jnp.asarray(a, centre.dtype) for a in _projection(size, points))
+    g = rises(u)
+    c = projection @ g
+    rest = g - basis @ c
+    errors = jnp.sqrt((projection * projection) @ (rest * rest))
+    slope, precision = _assembled(c, size)
+    of_slope, of_precision = jnp.max(errors[1 : 1 + size]), _SQRT2 * jnp.max(errors[1 + size :])
+    spread = 1.0 + jnp.sqrt(jnp.mean(g * g))
+    return _message(centre, c[0], slope, precision, (errors[0], of_slope, of_precision), lost * spread)

@@ -1,0 +1,1 @@
+"""Reading and writing: tables of rows, checkpoints."""

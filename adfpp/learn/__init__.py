@@ -1,0 +1,1 @@
+"""Learning from rows: ADF, EP, smoothing, and the posterior that they give."""

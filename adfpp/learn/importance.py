@@ -1,0 +1,276 @@
+"""Importance weights of draws from an approximation: how far it can be trusted, and what it says once corrected."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy.special import logsumexp
+
+GOOD_K = 0.7  # above, Pareto-smoothed weights are not to be relied on (Vehtari et al., 2024)
+_FEWEST = 25  # a fifth of the draws is the tail, and a fit takes five numbers
+_EQUAL = 1e-10  # what rounding leaves of a difference between two log densities
+
+
+class Elpd(NamedTuple):
+    """Expected log predictive density of a new row, by leave-one-out cross-validation with importance weights.
+
+    Attributes:
+        total: Sum over all rows.
+        se: Its standard error, from the spread between rows.
+        pointwise: Of each row that was looked at.
+        k: Pareto k̂ of each of them.
+    """
+
+    total: float
+    se: float
+    pointwise: np.ndarray
+    k: np.ndarray
+
+
+def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log predictive density of each row without it, and its Pareto k̂.
+
+    The weight of a draw without row i is posterior over proposal over the likelihood of row i; leaving out the first
+    ratio, as plain PSIS-LOO does, misleads on draws from an approximation.
+
+    Args:
+        log_lik: ``(..., S)`` log-likelihood of each row at the draws.
+        log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
+
+    Returns:
+        Two arrays ``(...)``.
+    """
+    with np.errstate(invalid="ignore"):
+        # a draw that a row makes impossible has an unknown weight without it: NaN, and an infinite k
+        ratios = log_ratio - log_lik
+    weights, k = psislw(ratios)
+    return np.asarray(logsumexp(weights + log_lik, axis=-1)), k
+
+
+def leave_one_out(
+    log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.ndarray, rows: int, most: int, exact: bool = False
+) -> Elpd:
+    """Leave-one-out from draws of an approximation, or of MCMC, a stretch of rows at a time.
+
+    Args:
+        log_lik: ``chosen rows -> (S, rows)`` log-likelihood of these rows at the draws.
+        log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
+        rows: How many rows there are.
+        most: Look at so many of them at most, evenly spread; the total is scaled up.
+        exact: Whether these are no draws but all that θ can be, and ``log_ratio`` its posterior log-probabilities.
+    """
+    chosen = np.arange(rows) if rows <= most else np.unique(np.linspace(0, rows - 1, most).astype(int))
+    pointwise, k = [], []
+    for start in range(0, len(chosen), 1024):
+        logs = log_lik(chosen[start : start + 1024]).T
+        some, tail = _left_out_exactly(logs, log_ratio) if exact else left_out(logs, log_ratio)
+        pointwise.append(some)
+        k.append(tail)
+    each = np.concatenate(pointwise)
+    se = np.sqrt(rows) * np.std(each, ddof=1) if len(each) > 1 else np.nan
+    return Elpd(float(rows * each.mean()), float(se), each, np.concatenate(k))
+
+
+def _left_out_exactly(log_lik: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """From all that θ can be: one over the posterior mean of one over the likelihood; a k̂ of 0."""
+    with np.errstate(invalid="ignore"):
+        inverse = np.where(log_weights > -np.inf, log_weights - log_lik, -np.inf)
+    return -np.asarray(logsumexp(inverse, axis=-1)), np.zeros(len(log_lik))
+
+
+@dataclass(frozen=True, eq=False)
+class Reweighted:
+    """A posterior corrected by importance weights: weighted draws, or all that θ can be where it is discrete.
+
+    Attributes:
+        theta: ``(S, N)`` draws from the approximation, as its coordinates; or all combinations of discrete values.
+        log_weights: ``(S,)`` normalised, Pareto-smoothed; of combinations their exact posterior probabilities.
+        k_hat: Pareto k̂: below .5 the weights are very good, above .7 neither they nor the approximation can be
+            relied on. 0 where they are exact; NaN where all draws are alike, of discrete sites that the approximation
+            is certain of, from which nothing can be said.
+        log_evidence: Estimate of log p(data) from the raw weights.
+        constrain: From θ to the sites' own spaces.
+        log_own: ``(S,)`` of combinations: the approximation's own log-probabilities; None of draws, which are its own.
+        levels: ``(N,)`` of each coordinate its values if it is discrete, else None; none is discrete if empty.
+    """
+
+    theta: np.ndarray
+    log_weights: np.ndarray
+    k_hat: float
+    log_evidence: float
+    constrain: Callable[[Any], Mapping[str, Any]]
+    log_own: np.ndarray | None = None
+    levels: Sequence[tuple[float, ...] | None] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the weights are exact: every combination of discrete values was looked at."""
+        return self.log_own is not None
+
+    @property
+    def ess(self) -> float:
+        """Effective number of independent draws from the true posterior; infinite where the weights are exact."""
+        return np.inf if self.exact else float(np.exp(-np.logaddexp.reduce(2.0 * self.log_weights)))
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a value of a discrete coordinate was never drawn: nothing can be said of what it would bring."""
+        pairs = ((i, v) for i, values in enumerate(self.levels) for v in values or ())
+        return not self.exact and any(not (self.theta[:, i] == v).any() for i, v in pairs)
+
+    def moved(self, mean: Any, sd: Any) -> tuple[float, float, float]:
+        """How far the weights move θ: the error of the approximation, if ``k_hat`` is good.
+
+        The draws' own moments are compared, so that the error of drawing cancels. The sd of a discrete coordinate goes
+        to 0 as it becomes certain, and is no unit: it moves by twice the total variation distance of its marginals,
+        which is in sds of a fair coin.
+
+        Args:
+            mean: ``(N,)`` of the approximation.
+            sd: ``(N,)``.
+
+        Returns:
+            The largest distance of a mean in the smaller of both sds; the smallest and the largest ratio of an sd to
+            what the weights make of it, 1 where all coordinates are discrete.
+        """
+        w = np.exp(self.log_weights)
+        own = np.full(len(w), 1.0 / len(w)) if self.log_own is None else np.exp(self.log_own)
+        discrete = np.array([v is not None for v in self.levels] or [False] * self.theta.shape[1])
+        error, low, high = [0.0], [], []
+        if not discrete.all():
+            keep = ~discrete
+            standard = (self.theta[:, keep] - np.asarray(mean)[keep]) / np.asarray(sd)[keep]
+            centre, weighted = own @ standard, w @ standard
+            corrected = np.sqrt(w @ (standard - weighted) ** 2)
+            with np.errstate(divide="ignore"):
+                ratio = np.sqrt(own @ (standard - centre) ** 2) / corrected
+                error.append(np.max(np.abs(weighted - centre) / np.minimum(corrected, 1.0)))
+            low.append(np.min(ratio))
+            high.append(np.max(ratio))
+        for i in np.flatnonzero(discrete).tolist():
+            values = self.levels[i]
+            assert values is not None
+            error.append(np.sum(np.abs((w - own) @ (self.theta[:, [i]] == np.asarray(values)))))
+        return float(np.max(error)), float(np.min(low or 1.0)), float(np.max(high or 1.0))
+
+    @cached_property
+    def draws(self) -> dict[str, np.ndarray]:
+        """The draws in the sites' own spaces ``{site: (S, *site_shape)}``, to be used with the weights."""
+        return {name: np.asarray(a) for name, a in self.constrain(self.theta).items()}
+
+    def mean(self) -> dict[str, np.ndarray]:
+        """Corrected posterior means ``{site: site_shape}``."""
+        w = np.exp(self.log_weights)
+        return {name: np.tensordot(w, a, 1) for name, a in self.draws.items()}
+
+    def sd(self) -> dict[str, np.ndarray]:
+        """Corrected posterior standard deviations ``{site: site_shape}``."""
+        w, mean = np.exp(self.log_weights), self.mean()
+        return {name: np.sqrt(np.tensordot(w, (a - mean[name]) ** 2, 1)) for name, a in self.draws.items()}
+
+    def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+        """Draws ``{site: (*sample_shape, *site_shape)}``, resampled by weight: ready for ``Predictive``."""
+        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        chosen = np.asarray(jax.random.categorical(rng_key, self.log_weights, shape=sample_shape))
+        return {name: a[chosen] for name, a in self.draws.items()}
+
+    def __repr__(self) -> str:
+        """What it can be relied on for."""
+        if self.exact:
+            return f"Reweighted(all {len(self.theta)} combinations, exact)"
+        word = "good" if self.k_hat <= GOOD_K else "not to be relied on"
+        return f"Reweighted({len(self.theta)} draws, k_hat={self.k_hat:.2f} ({word}), ess={self.ess:.0f})"
+
+
+def reweighted(
+    theta: np.ndarray,
+    log_joint: np.ndarray,
+    log_q: np.ndarray,
+    constrain: Callable[[Any], Mapping[str, Any]],
+    levels: Sequence[tuple[float, ...] | None] = (),
+) -> Reweighted:
+    """Weighs draws ``(S, N)`` of a proposal by log joint minus log proposal, ``(S,)`` each."""
+    ratio = np.where(np.isnan(log_joint), -np.inf, log_joint) - log_q
+    weights, tail = psislw(ratio)
+    k_hat = float(tail)
+    log_evidence = np.logaddexp.reduce(ratio) - np.log(len(ratio))
+    if any(levels) and len(theta) > 1 and (theta == theta[0]).all():
+        k_hat = np.nan
+    return Reweighted(theta, weights, k_hat, float(log_evidence), constrain, None, levels)
+
+
+def enumerated(
+    theta: np.ndarray,
+    log_joint: np.ndarray,
+    log_q: np.ndarray,
+    constrain: Callable[[Any], Mapping[str, Any]],
+    levels: Sequence[tuple[float, ...] | None],
+) -> Reweighted:
+    """All combinations ``(M, N)`` of discrete values with their exact posterior probabilities.
+
+    Args:
+        theta: All of them.
+        log_joint: ``(M,)`` log of prior times likelihood.
+        log_q: ``(M,)`` the approximation's log-probabilities.
+        constrain: From θ to the sites' own spaces.
+        levels: ``(N,)`` values of each coordinate.
+    """
+    log_joint = np.where(np.isnan(log_joint), -np.inf, log_joint)
+    log_evidence = float(np.asarray(logsumexp(log_joint)))
+    own = np.asarray(log_q, float) - logsumexp(log_q)
+    return Reweighted(theta, log_joint - log_evidence, 0.0, log_evidence, constrain, own, levels)
+
+
+def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pareto-smoothed importance weights of independent draws, by ArviZ.
+
+    Where there is no tail to fit, the weights come back as they are, normalised: k̂ is then 0 if the largest ratio is
+    that of many draws (they are bounded, as they are of a few discrete values), and infinite if there are too few draws
+    (below 25) or a ratio is NaN or +inf.
+
+    Args:
+        log_ratios: ``(..., draws)`` log importance ratios, target over proposal, up to a constant.
+
+    Returns:
+        ``(log_weights, k)``: normalised smoothed log weights ``(..., draws)`` and Pareto k̂ ``(...)``, float64.
+    """
+    log_ratios = np.asarray(log_ratios, np.float64)
+    draws = log_ratios.shape[-1]
+    flat = log_ratios.reshape(-1, draws)
+    top = np.max(flat, axis=-1, keepdims=True)
+    usable = np.isfinite(top[:, 0])
+    weights, k = np.full(flat.shape, np.nan), np.full(len(flat), np.inf)
+    weights[usable] = flat[usable] - logsumexp(flat[usable], axis=-1, keepdims=True)
+    if draws >= _FEWEST:
+        # ArviZ 0.23 calls a tail of equal ratios infinitely heavy, 1.x refuses it; a quarter of the tail is enough
+        many = max(5, math.ceil(min(draws / 5.0, 3.0 * math.sqrt(draws)) / 4.0))
+        last = np.partition(flat, -many, axis=-1)[:, -many]
+        with np.errstate(invalid="ignore"):
+            level = usable & (top[:, 0] - last < _EQUAL)
+        k[level] = 0.0
+        fit = usable & ~level
+        if fit.any():
+            weights[fit], k[fit] = _smooth_by_arviz(flat[fit])
+    return weights.reshape(log_ratios.shape), k.reshape(log_ratios.shape[:-1])
+
+
+def _smooth_by_arviz(log_ratios: np.ndarray) -> tuple[Any, Any]:
+    with np.errstate(all="ignore"):  # the fit of the tail overflows on its way, without harm
+        if _arviz_is_1():
+            from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
+
+            # it takes the log-likelihood that was left out, which is minus a log ratio
+            weights, k = array_stats.psislw(-log_ratios, r_eff=1.0)
+            return weights, np.where(np.isnan(k), np.inf, k)
+        import arviz
+
+        return arviz.psislw(log_ratios)
+
+
+def _arviz_is_1() -> bool:
+    return int(version("arviz").partition(".")[0]) >= 1

@@ -1,0 +1,338 @@
+"""What a user gets back: draws, moments, densities and a NumPyro guide of a belief, in the sites' own spaces."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpy.polynomial.hermite_e import hermegauss
+from numpyro.infer import init_to_value
+
+from adfpp.engine.families import Product
+from adfpp.learn.importance import Reweighted, enumerated, reweighted
+from adfpp.model import Joint, LatentSite, Program, stripped
+from adfpp.model.discrete import combinations, levels, log_joint_of
+
+_DRAWS = 1 << 13  # for moments that have no formula
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A belief, seen through the sites' transforms: Gaussian in unconstrained space, or a product over sites.
+
+    Attributes:
+        program: The model as it was read.
+        family: How the belief is held.
+        belief: The belief.
+    """
+
+    program: Program
+    family: Any
+    belief: Any
+
+    @property
+    def sites(self) -> tuple[LatentSite, ...]:
+        """The latent sites, in the order of the flat vector."""
+        return self.program.sites
+
+    @cached_property
+    def distribution(self) -> dist.Distribution:
+        """The belief as a NumPyro distribution over the flat unconstrained vector ``(N,)``."""
+        if isinstance(self.family, Product):
+            return _ProductDistribution(self.family, self.belief)
+        mean, scale = self.belief
+        if scale.ndim < 2:
+            return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
+        return dist.MultivariateNormal(mean, scale_tril=_triangular(scale))
+
+    def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, jax.Array]:
+        """Independent draws.
+
+        Args:
+            rng_key: Key.
+            sample_shape: Leading shape of the draws.
+
+        Returns:
+            ``{site: (*sample_shape, *site_shape)}`` in the sites' own (constrained) spaces, as NumPyro's ``Predictive``
+            takes them.
+        """
+        sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        flat = self.draw(rng_key, int(np.prod(sample_shape)))
+        return self.program.constrain(flat.reshape((*sample_shape, -1)))
+
+    def mean(self) -> dict[str, jax.Array]:
+        """Posterior means ``{site: site_shape}`` in the sites' own spaces."""
+        return {name: m for name, (m, _) in self._moments.items()}
+
+    def sd(self) -> dict[str, jax.Array]:
+        """Posterior standard deviations ``{site: site_shape}`` in the sites' own spaces."""
+        return {name: s for name, (_, s) in self._moments.items()}
+
+    @cached_property
+    def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
+        spread = self.family.spread(self.belief, self.program.size)
+        out = {}
+        for site in self.sites:
+            m = self.belief.mean[site.where].reshape(site.unconstrained_shape)
+            s = spread[site.where].reshape(site.unconstrained_shape)
+            if site.own is not None or _is_identity(site.transform):
+                out[site.name] = (m, s)
+            elif _is_elementwise(site):
+                out[site.name] = _moments_elementwise(site.transform, m, s)
+            else:
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
+                out[site.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
+        return out
+
+    def quantile(self, q: Any) -> dict[str, jax.Array]:
+        """Marginal quantiles ``{site: (*q_shape, *site_shape)}``.
+
+        Exact where a site's transform is elementwise, from draws where it is not.
+        """
+        q = jnp.asarray(q, self.belief.mean.dtype)
+        spread = self.family.spread(self.belief, self.program.size)
+        z = jax.scipy.special.ndtri(q)
+        out = {}
+        for site in self.sites:
+            if site.own is not None:
+                out[site.name] = self._own_quantile(site, q)
+            elif _is_elementwise(site):
+                m, s = self.belief.mean[site.where], spread[site.where]
+                flat = (m + z[..., None] * s).reshape(q.shape + site.unconstrained_shape)
+                low = site.transform(flat)
+                # a decreasing transform turns quantiles round
+                high = site.transform((m - z[..., None] * s).reshape(q.shape + site.unconstrained_shape))
+                up = site.transform((m + s).reshape(site.unconstrained_shape))
+                down = site.transform((m - s).reshape(site.unconstrained_shape))
+                out[site.name] = jnp.where(up >= down, low, high)
+            else:
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
+                flat = jnp.quantile(draws, q.reshape(-1), axis=0)
+                out[site.name] = flat.reshape(q.shape + site.shape)
+        return out
+
+    def _own_quantile(self, site: LatentSite, q: jax.Array) -> jax.Array:
+        """Of a site in its own space, by its family."""
+        part = self.family.part_of(site.name)
+        held = self.belief.parts[self.family.parts.index(part)]
+        found = part.family.quantile(np.asarray(held), np.asarray(q))
+        return jnp.asarray(found, q.dtype).reshape(q.shape + site.shape)
+
+    def summary(self, prob: float = 0.9) -> Any:
+        """A pandas ``DataFrame``: a row a scalar parameter, with mean, sd and the central interval of this mass."""
+        import pandas as pd
+
+        if not 0.0 < prob < 1.0:
+            raise ValueError(f"prob must lie between 0 and 1; it is {prob}.")
+        tail = 0.5 * (1.0 - prob)
+        mean, sd, bounds = self.mean(), self.sd(), self.quantile(jnp.array([tail, 1.0 - tail]))
+        index, columns = [], []
+        for site in self.sites:
+            index += scalar_names(site.name, site.shape)
+            parts = (mean[site.name], sd[site.name], bounds[site.name][0], bounds[site.name][1])
+            columns.append(np.stack([np.asarray(a).reshape(-1) for a in parts], 1))
+        names = ["mean", "sd", f"{100 * tail:g}%", f"{100 * (1 - tail):g}%"]
+        return pd.DataFrame(np.concatenate(columns), index=index, columns=names)
+
+    def log_prob(self, values: Mapping[str, Any]) -> jax.Array:
+        """Log density at values of the sites in their own spaces, volume of the transforms included.
+
+        Args:
+            values: ``{site: (..., *site_shape)}`` with a common leading shape.
+
+        Returns:
+            ``(...)``.
+        """
+        missing = [s.name for s in self.sites if s.name not in values]
+        if missing:
+            raise ValueError(f"log_prob needs a value for every latent site; missing: {missing}.")
+        flat, log_volume = self.program.unconstrain(values)
+        log_density: Any = self.distribution.log_prob(flat)
+        return log_density - log_volume
+
+    def guide(self) -> Callable[..., dict[str, jax.Array]]:
+        """The posterior as a NumPyro program, for ``Predictive(model, guide=post.guide(), num_samples=...)``."""
+        program, flat_distribution = self.program, self.distribution
+
+        def guide(*args: Any, **kwargs: Any) -> dict[str, jax.Array]:
+            """Draws the flat vector once and hands out the sites."""
+            flat: Any = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
+            out: dict[str, Any] = {}
+            for site in program.sites:
+                if site.own is not None:
+                    value = site.value(flat[..., site.where], site.integral)
+                    out[site.name] = numpyro.sample(site.name, dist.Delta(value, event_dim=site.event_dim))
+                    continue
+                u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
+                value = site.transform(u)
+                volume = site.transform.log_abs_det_jacobian(u, value)
+                over = tuple(range(jnp.ndim(value) - site.event_dim, jnp.ndim(volume)))
+                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=site.event_dim)
+                out[site.name] = numpyro.sample(site.name, point)
+            return out
+
+        return guide
+
+    def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
+        """Independent draws ``(count, N)`` of the flat vector."""
+        if isinstance(self.family, Product):
+            return self.family.sample(rng_key, self.belief, count)
+        mean, scale = self.belief
+        noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
+        return mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
+
+    def reweighted(
+        self,
+        rng_key: jax.Array,
+        *args: Any,
+        num_samples: int = 2000,
+        prior: "Posterior | Mapping[str, Any] | None" = None,
+        absorbed: Any = None,
+        **kwargs: Any,
+    ) -> Reweighted:
+        """The posterior corrected towards the true one by importance weights; no NUTS needed.
+
+        Where all latent sites are discrete and have at most 2^14 combinations of values, all of them are weighed, and
+        the weights are exact.
+
+        Args:
+            rng_key: Key for the draws.
+            *args: The model's arguments: all rows that the posterior has absorbed.
+            num_samples: Draws to weigh.
+            prior: A ``Posterior`` or ``{site: distribution}``, if the posterior was begun so.
+            absorbed: ``(n,)`` which of the rows it has absorbed, if some were refused: ``result.info.status <
+                adfpp.Status.NOT_FINITE``.
+            **kwargs: The model's keyword arguments.
+
+        Returns:
+            Weighted draws with their Pareto k̂: ``mean()``, ``sd()``, ``sample(key, shape)``, ``k_hat``, ``ess``,
+            ``log_evidence``.
+        """
+        joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
+        counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
+        every = combinations(self.program)
+        theta = self.draw(rng_key, num_samples) if every is None else jnp.asarray(every)
+        log_joint = joint.log_joint(theta, counted) if every is None else log_joint_of(joint, every, counted)
+        if not np.isfinite(log_joint).any():
+            self._refuse_impossible(joint, theta[:64], counted)
+        log_q = np.asarray(self.distribution.log_prob(theta))
+        weighed = reweighted if every is None else enumerated
+        return weighed(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
+
+    def _refuse_impossible(self, joint: Joint, theta: jax.Array, counted: np.ndarray) -> None:
+        """Names the rows that have no finite log-likelihood at any of some draws."""
+        logs = joint.log_likelihood(theta, counted).values()
+        possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
+        if not possible.all():
+            rows = counted[~possible]
+            told = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+            raise ValueError(
+                f"{len(rows)} of the rows have no finite log-likelihood ({told}): they hold NaN or values outside the "
+                "support, and online learning refused them. Drop them, or say which rows were absorbed: "
+                "absorbed=result.info.status < adfpp.Status.NOT_FINITE."
+            )
+
+    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
+        """The other posterior's log density at this one's flat vectors."""
+        ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.sites}
+        order = np.concatenate([ours[s.name] for s in other.sites])
+        return lambda theta: other.distribution.log_prob(theta[..., order])
+
+    def inverse_mass_matrix(self) -> dict[tuple[str, ...], jax.Array]:
+        """The covariance as NUTS takes it: ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
+        self._refuse_own_space("inverse_mass_matrix")
+        order = sorted(self.sites, key=lambda s: s.name)  # NumPyro flattens sites by name
+        where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
+        scale = self.belief.scale
+        covariance = (
+            scale @ scale.T if scale.ndim == 2 else jnp.diag(jnp.broadcast_to(scale**2, self.belief.mean.shape))
+        )
+        return {tuple(s.name for s in order): covariance[np.ix_(where, where)]}
+
+    def initial_points(self, rng_key: jax.Array, num_chains: int = 1) -> dict[str, jax.Array]:
+        """Draws for chains to begin at, unconstrained as ``MCMC.run(key, …, init_params=…)`` takes them.
+
+        Returns:
+            ``{site: (num_chains, *unconstrained_shape)}``, without the leading axis for one chain.
+        """
+        self._refuse_own_space("initial_points")
+        theta = self.draw(rng_key, num_chains)
+        out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.sites}
+        return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
+
+    def init_strategy(self) -> Callable[..., Any]:
+        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of sites that are not discrete)."""
+        values, middle = self.program.constrain(self.belief.mean), self.quantile(0.5)  # a mean may be infinite
+        chosen = {s.name: values[s.name] if s.own is None else middle[s.name] for s in self.sites if not s.discrete}
+        strategy: Any = init_to_value(values=chosen)
+        return strategy
+
+    def _refuse_own_space(self, what: str) -> None:
+        names = [s.name for s in self.sites if s.own is not None]
+        if names:
+            raise ValueError(
+                f"{what} is about NUTS's unconstrained space, and {', '.join(names)} is held in its own: start NUTS "
+                "with init_strategy(), or hold the sites as Gaussians (family='full')."
+            )
+
+
+class _ProductDistribution(dist.Distribution):
+    """A product belief as a distribution over the flat vector of its coordinates."""
+
+    def __init__(self, family: Product, belief: Any) -> None:
+        self.family, self.belief = family, belief
+        super().__init__(event_shape=(family.size,))
+
+    @property
+    def support(self) -> Any:
+        """Any vector; a value outside a site's own support has density 0."""
+        return dist.constraints.real_vector
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Independent draws ``(*sample_shape, N)``."""
+        count = int(np.prod(sample_shape))
+        return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.family.size))
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
+        """``(...)`` at ``(..., N)``; a probability in discrete coordinates, a density in the others."""
+        return self.family.log_prob(self.belief, jnp.asarray(value))
+
+
+def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:
+    """``w[0]``, ``w[1]``, … of a site's elements; the bare name of a scalar."""
+    if shape == ():
+        return [name]
+    return [f"{name}[{', '.join(map(str, i))}]" for i in np.ndindex(*shape)]
+
+
+def _triangular(root: jax.Array) -> jax.Array:
+    """The lower triangular root with a positive diagonal of the same covariance."""
+    upper = jnp.linalg.qr(root.T, mode="r")
+    sign = jnp.where(jnp.diagonal(upper) < 0, -1.0, 1.0).astype(root.dtype)
+    return (upper * sign[:, None]).T
+
+
+def _is_identity(transform: Any) -> bool:
+    return isinstance(stripped(transform), dist.transforms.IdentityTransform)
+
+
+def _is_elementwise(site: LatentSite) -> bool:
+    inner = stripped(site.transform)
+    return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
+
+
+def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean and sd of an elementwise transform of independent Gaussians: exact for exp, else by 64 Hermite nodes."""
+    if isinstance(stripped(transform), dist.transforms.ExpTransform):
+        middle = jnp.exp(mean + 0.5 * sd * sd)
+        return middle, middle * jnp.sqrt(jnp.expm1(sd * sd))
+    x, w = hermegauss(64)
+    nodes, weights = jnp.asarray(x, mean.dtype), jnp.asarray(w / w.sum(), mean.dtype)
+    values = jax.vmap(lambda z: transform(mean + z * sd))(nodes)
+    first = jnp.tensordot(weights, values, 1)
+    return first, jnp.sqrt(jnp.tensordot(weights, (values - first) ** 2, 1))

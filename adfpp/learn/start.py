@@ -1,0 +1,253 @@
+"""Where learning starts: the Gaussian part of the prior, first sites for the rest of it, and the belief that they make.
+
+The *base* is what of the prior is Gaussian, as ``|K θ - c|²/2``; it may leave directions of θ open. Prior factors, of
+sites whose priors depend on other sites or are not Gaussian, have sites from the beginning, made from the prior's own
+draws or moments: with them the belief is proper before any row.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.factor import FactorGroup
+from adfpp.engine.families import Belief, Diagonal, Family, Full, Product, Spherical
+from adfpp.model import PriorGroup, block_of_draws
+from adfpp.model.projection import Block, prior_draws
+
+_DRAWS = 4096
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Base(NamedTuple):
+    """The Gaussian part of a prior: ``exp(constant - |root θ - centre|²/2)``.
+
+    Attributes:
+        root: ``(r, N)`` K.
+        centre: ``(r,)`` c.
+        constant: ``()``.
+    """
+
+    root: jax.Array
+    centre: jax.Array
+    constant: jax.Array
+
+
+class ThetaBase(NamedTuple):
+    """As ``Base``, for families whose sites are natural parameters of θ.
+
+    Attributes:
+        natural: Natural parameters of the prior's blocks; where there are none, of a flat density.
+        log_norm: ``()`` log of the integral that makes the blocks densities.
+    """
+
+    natural: jax.Array
+    log_norm: jax.Array
+
+
+class Prior(NamedTuple):
+    """A prior as learning takes it.
+
+    Attributes:
+        blocks: Its Gaussian part.
+        factors: Its other factors, each with the Gaussian that matches its site's prior if that is known.
+    """
+
+    blocks: Sequence[Block]
+    factors: Sequence[tuple[PriorGroup, Block | None]]
+
+
+class Start(NamedTuple):
+    """Where learning starts.
+
+    Attributes:
+        belief: Before any row.
+        priors: ``{key: (E, numbers)}`` the sites of the prior factors.
+    """
+
+    belief: Belief
+    priors: dict[str, jax.Array]
+
+
+def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
+    """The Gaussian part of a prior that consists of these blocks."""
+    roots, centres, constant = [], [], 0.0
+    for block in blocks:
+        wide = np.zeros((len(block.where), size))
+        inverse = np.diag(1.0 / block.root) if block.root.ndim == 1 else np.linalg.inv(block.root)
+        wide[:, block.where] = inverse
+        roots.append(wide)
+        centres.append(inverse @ block.mean)
+        constant += np.linalg.slogdet(inverse)[1] - 0.5 * len(block.where) * math.log(2.0 * math.pi)
+    root = np.concatenate(roots) if roots else np.zeros((0, size))
+    centre = np.concatenate(centres) if centres else np.zeros(0)
+    return Base(jnp.asarray(root, dtype), jnp.asarray(centre, dtype), jnp.asarray(constant, dtype))
+
+
+def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBase:
+    """What of a prior consists of these blocks, for families whose sites are natural parameters of θ."""
+    belief: Any = start.belief
+    priors = start.priors
+    natural = family.natural(belief) - sum(jnp.sum(a, 0) for a in priors.values())
+    covered = np.zeros(belief.mean.shape[0], bool)
+    for block in blocks:
+        covered[block.where] = True
+    pieces: list[tuple[Any, np.ndarray, Any]] = [(family, np.arange(len(covered)), belief)]
+    if isinstance(family, Product):
+        pieces = [(p.family, p.where, held) for p, held in zip(family.parts, belief.parts, strict=True)]
+    total = 0.0
+    for own, where, held in pieces:
+        mine = covered[where]
+        if isinstance(own, Full):
+            for block in blocks:
+                if block.where[0] in where:
+                    root = np.diag(block.root) if block.root.ndim == 1 else block.root
+                    white = np.linalg.solve(root, block.mean)
+                    total += np.linalg.slogdet(root)[1] + 0.5 * white @ white + _HALF_LOG_2PI * len(block.where)
+        elif isinstance(own, Diagonal | Spherical):
+            mean, sd = np.asarray(held.mean, float)[mine], np.asarray(own.spread(held, len(where)), float)[mine]
+            total += float(np.sum(np.log(sd) + 0.5 * (mean / sd) ** 2 + _HALF_LOG_2PI))
+            if isinstance(own, Spherical) and mine.any() and not mine.all():
+                total = math.nan  # one variance of which only a part is the base's
+        else:
+            there = mine.reshape(held.shape[0], -1)[:, 0]
+            total += float(np.sum(np.asarray(own.log_norm(held), float)[there]))
+    return ThetaBase(natural, jnp.asarray(total, natural.dtype))
+
+
+def begin(
+    family: Family,
+    size: int,
+    dtype: np.dtype,
+    prior: Prior,
+    inputs: Sequence[jax.Array],
+    sampler: Callable[[jax.Array], jax.Array],
+) -> Start:
+    """The belief and the sites of prior factors before any row.
+
+    Args:
+        family: How the belief is held.
+        size: Length of θ.
+        dtype: Of θ.
+        prior: The prior.
+        inputs: What the prior's factors take in the place of a row's arrays.
+        sampler: ``key -> θ``, a draw from the prior, for factors of which no Gaussian is known.
+    """
+    blocks, factors = prior
+    if not factors:
+        return Start(family.start(blocks, size, dtype), {})
+    draws = prior_draws(sampler, _DRAWS) if any(block is None for _, block in factors) else None
+    if not family.sites_in_field:
+        return _begin_in_theta(family, size, dtype, blocks, factors, draws)
+    base = base_of(blocks, size, np.dtype(float))
+    root = np.asarray(base.root, float)
+    precision, slope = root.T @ root, root.T @ np.asarray(base.centre, float)
+    sites = {}
+    for group, block in factors:
+        matrix, offset = _fields(group.factors, size, dtype, inputs)
+        own = np.arange(group.site.where.start, group.site.where.stop)
+        rows = []
+        for a, b in zip(matrix, offset, strict=True):
+            nu, weight = _first_site(a, b, own, block, draws)
+            precision += a.T @ weight @ a
+            slope += a.T @ (nu - weight @ b)
+            i, j = np.tril_indices(len(b))
+            rows.append(np.concatenate([nu, weight[i, j]]))
+        sites[group.key] = jnp.asarray(np.stack(rows), dtype)
+    # scaled so that vague and narrow directions do not drown each other
+    unit = 1.0 / np.sqrt(np.diag(precision))
+    lower = np.linalg.cholesky(precision * np.outer(unit, unit))
+    root = unit[:, None] * np.linalg.inv(lower).T
+    mean = root @ (root.T @ slope)
+    return Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
+
+
+def _fields(
+    factors: FactorGroup, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]
+) -> tuple[np.ndarray, np.ndarray]:
+    matrix, offset = jax.jit(factors.matrices)(jnp.zeros(size, dtype), *inputs)
+    return np.asarray(matrix, float), np.asarray(offset, float)
+
+
+def _first_site(
+    a: np.ndarray, b: np.ndarray, own: np.ndarray, block: Block | None, draws: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Slope ``(k,)`` and precision ``(k, k)`` of a factor's first site.
+
+    It is what the prior says of the directions of the field in which its own site enters; of the others it says
+    nothing.
+    """
+    if not len(b):
+        return np.zeros(0), np.zeros((0, 0))
+    left, sizes, _ = np.linalg.svd(a[:, own])
+    rank = int((sizes > 1e-10 * max(sizes.max(), 1e-300)).sum())
+    directions = left[:, :rank]  # (k, r)
+    if block is not None:
+        places = np.searchsorted(own, block.where)
+        covariance = np.zeros((len(own), len(own)))
+        root = np.diag(block.root) if block.root.ndim == 1 else block.root
+        covariance[np.ix_(places, places)] = root @ root.T
+        mean = np.zeros(len(own))
+        mean[places] = block.mean
+        part = directions.T @ a[:, own]
+        centre, spread = part @ mean + directions.T @ b, part @ covariance @ part.T
+    else:
+        assert draws is not None
+        touched = np.flatnonzero(np.abs(a).max(0))
+        values = (draws[:, touched] @ a[:, touched].T + b) @ directions
+        centre, spread = _robust(values)
+    weight = directions @ np.linalg.inv(spread) @ directions.T
+    return weight @ (directions @ centre), weight
+
+
+def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of draws ``(S, r)``; of their middle part where heavy tails would make them meaningless."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    inner = (high - low) / 1.349
+    sd = values.std(0)
+    heavy = ~(sd < 3.0 * inner)
+    centre = np.where(heavy, middle, values.mean(0))
+    limited = np.clip(values - centre, -4.0 * inner, 4.0 * inner)
+    correlation = np.atleast_2d(np.corrcoef(limited.T)) if values.shape[1] > 1 else np.ones((1, 1))
+    wide = np.where(heavy, inner, sd)
+    return centre, correlation * np.outer(wide, wide)
+
+
+def _begin_in_theta(
+    family: Any,
+    size: int,
+    dtype: np.dtype,
+    blocks: Sequence[Block],
+    factors: Sequence[tuple[PriorGroup, Block | None]],
+    draws: np.ndarray | None,
+) -> Start:
+    """For families that forget correlations: a coupled site begins with its marginal moments, shared by its factors."""
+    given = list(blocks)
+    for site, block in {group.site.name: (group.site, block) for group, block in factors}.values():
+        where = np.arange(site.where.start, site.where.stop)
+        if block is not None:
+            given.append(block)
+        elif site.own is not None:
+            assert draws is not None
+            given.append(block_of_draws(site, draws, dtype))
+        else:
+            assert draws is not None
+            centre, spread = zip(*(_robust(draws[:, i : i + 1]) for i in where), strict=True)
+            given.append(Block(where, np.concatenate(centre), np.sqrt(np.ravel(spread)), "marginal moments of draws"))
+    belief = family.start(given, size, dtype)
+    sites = {}
+    for group, _ in factors:
+        siblings = sum(other.site.name == group.site.name for other, _ in factors)
+        count = group.factors.count
+        own = np.zeros((count, size))
+        where = np.arange(group.site.where.start, group.site.where.stop)
+        elements = np.asarray(group.factors.elements)
+        if count == len(where) and siblings == 1:
+            own[np.arange(count), where[elements]] = 1.0
+        else:  # factors that share the site share its first site, too
+            own[:, where] = 1.0 / (count * siblings)
+        sites[group.key] = jax.vmap(lambda part: family.part(belief, part))(jnp.asarray(own, dtype))
+    return Start(belief, sites)

@@ -1,0 +1,1 @@
+"""The algorithms, curves and tables of the papers that adfpp comes from."""

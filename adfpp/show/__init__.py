@@ -1,0 +1,1 @@
+"""What a user sees: ArviZ data, plots, the report."""

@@ -1,0 +1,1 @@
+"""Tests, in one package for each package of adfpp."""
