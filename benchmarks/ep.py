@@ -270,7 +270,7 @@ def reference(case: Case, data: dict[str, Any], program: Any, cache: Path | None
             case.accept,
             case.dense,
             case.sampled is None,
-            [s.name for s in program.sites],
+            [s.name for s in program.latents],
         ]
         digest = hashlib.sha256(repr(said).encode())
         for name in sorted(data):
@@ -396,7 +396,7 @@ class Line(NamedTuple):
         """``(N,)`` which numbers the bound of the sds is about."""
         chosen = np.ones(len(self.names), bool)
         if self.case.bound.sd_of is not None:
-            for site in self.ours.program.sites:
+            for site in self.ours.program.latents:
                 chosen[site.where] = site.name in self.case.bound.sd_of
         return chosen
 
@@ -473,7 +473,7 @@ def measured(case: Case, cache: Path | None) -> Line:
     data = case.load()
     ours = propagated(case, data)
     truth = reference(case, data, ours.program, cache)
-    names = [f"{s.name}[{i}]" if s.size > 1 else s.name for s in ours.program.sites for i in range(s.size)]
+    names = [f"{s.name}[{i}]" if s.size > 1 else s.name for s in ours.program.latents for i in range(s.size)]
     return Line(case, len(data["y"]), ours, truth, names)
 
 

@@ -72,7 +72,7 @@ def picture(path: Path, posteriors: dict[str, adfpp.Posterior], draws: Any, shop
     right.hist(np.asarray(draws["spread"]), 60, density=True, color="0.85", label="NUTS")
     grid = np.linspace(0.05, 1.2, 400)
     for (name, post), colour in zip(posteriors.items(), ("C0", "C1"), strict=True):
-        where = next(s.where for s in post.sites if s.name == "spread")
+        where = next(s.where for s in post.latents if s.name == "spread")
         mean = float(post.belief.mean[where][0])
         sd = float(post.family.spread(post.belief, post.program.size)[where][0])
         density = np.exp(-0.5 * ((np.log(grid) - mean) / sd) ** 2) / (grid * sd * np.sqrt(2 * np.pi))
@@ -103,7 +103,7 @@ def main() -> None:
 
     posteriors = {"one online pass": online.posterior, f"EP, {settled.info.sweeps} sweeps": settled.posterior}
     theta = np.asarray(online.posterior.program.unconstrain(draws)[0])
-    names = [s.name for s in online.posterior.sites for _ in range(s.size)]
+    names = [s.name for s in online.posterior.latents for _ in range(s.size)]
     for name, post in posteriors.items():
         mean, sd = np.asarray(post.belief.mean), np.asarray(post.family.spread(post.belief, post.program.size))
         error, ratio = (mean - theta.mean(0)) / theta.std(0), sd / theta.std(0)

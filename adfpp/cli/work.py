@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import adfpp
 from adfpp.cli.stopping import StandardInput, Stop
-from adfpp.engine.families.product.product import SITE_FAMILIES
+from adfpp.engine.families.product.product import LATENT_FAMILIES
 from adfpp.io.tables import (
     Assignment,
     Csv,
@@ -250,14 +250,14 @@ def family_of(text: str) -> str | dict[str, str]:
     out: dict[str, str] = {}
     for item in text.split(","):
         site, equals, family = (part.strip() for part in item.partition("="))
-        near = difflib.get_close_matches(family, SITE_FAMILIES, 1, 0.5)
+        near = difflib.get_close_matches(family, LATENT_FAMILIES, 1, 0.5)
         if not (equals and site and family):
             raise UsageError(f"--family is written like --family precision=gamma,w=full; this is not: {item!r}.")
-        if family not in SITE_FAMILIES:
+        if family not in LATENT_FAMILIES:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
                 f"--family {item.strip()}: there is no family {family!r} of a site.{hint} There are "
-                f"{', '.join(SITE_FAMILIES)}."
+                f"{', '.join(LATENT_FAMILIES)}."
             )
         if site in out:
             raise UsageError(f"--family names the site {site!r} twice.")

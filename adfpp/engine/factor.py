@@ -33,7 +33,7 @@ from adfpp.engine.trace.field import (
 )
 
 
-class SiteOutputs(NamedTuple):
+class Observation(NamedTuple):
     """Which outputs of a traced row describe one observed site; all flattened to its E independent elements.
 
     Attributes:
@@ -177,7 +177,7 @@ class FactorGroup:
 
 def build_factors(
     trace: Trace,
-    sites: Sequence[SiteOutputs],
+    sites: Sequence[Observation],
     moments: Moments,
     names: Sequence[tuple[str, slice]],
     base: LocalBase | None = None,
@@ -202,7 +202,7 @@ def build_factors(
     return groups
 
 
-def _closed_cuts(trace: Trace, site: SiteOutputs) -> list[Cut] | None:
+def _closed_cuts(trace: Trace, site: Observation) -> list[Cut] | None:
     """The fields for a closed form, if its parameters depend on θ as it needs."""
     if site.closed is None:
         return None
@@ -221,7 +221,7 @@ def _degree(trace: Trace, output: Any) -> Degree:
 
 def _grouped(
     trace: Trace,
-    site: SiteOutputs,
+    site: Observation,
     cuts: list[Cut],
     moments: Moments,
     names: Sequence[tuple[str, slice]],
@@ -323,7 +323,7 @@ def _matrices(
 
 
 def _flags(
-    trace: Trace, site: SiteOutputs, elements: list[int]
+    trace: Trace, site: Observation, elements: list[int]
 ) -> Callable[..., tuple[jax.Array, jax.Array, jax.Array]]:
     """What depends on θ is left to the log-density to judge."""
     chosen = np.asarray(elements)
@@ -360,7 +360,7 @@ def _general_prepare(behind: Callable[..., Any], rule: Any) -> Callable[..., Any
     return prepare
 
 
-def _closed_prepare(trace: Trace, site: SiteOutputs, elements: list[int], form: ClosedForm) -> Callable[..., Any]:
+def _closed_prepare(trace: Trace, site: Observation, elements: list[int], form: ClosedForm) -> Callable[..., Any]:
     """Tilts by the distribution's own closed form."""
     rule = form.rule if form.event_dim else whole_line(form.rule)
     value = part_of(trace, site.value)
@@ -447,7 +447,7 @@ class _Asked(NamedTuple):
 
 
 def _terms(
-    trace: Trace, site: SiteOutputs, cuts: list[Cut], elements: list[int]
+    trace: Trace, site: Observation, cuts: list[Cut], elements: list[int]
 ) -> tuple[int, Callable[..., Any] | None]:
     """J, and ``prepare(*inputs) -> f(j, h, e)``: the log of one combination's share of a factor; (1, None) without."""
     if site.terms is None:
@@ -464,7 +464,7 @@ def _terms(
 
 def _with_locals(
     trace: Trace,
-    site: SiteOutputs,
+    site: Observation,
     cuts: list[Cut],
     elements: list[int],
     base: LocalBase | None,

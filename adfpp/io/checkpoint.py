@@ -27,7 +27,7 @@ from adfpp._version import __version__
 from adfpp.engine.families import Product
 from adfpp.learn.ep.ep import EP
 from adfpp.learn.posterior import Posterior
-from adfpp.model import Joint, LatentSite, Program, stripped
+from adfpp.model import Joint, Latent, Program, stripped
 from adfpp.model.native import inside
 
 _FORMAT = "adfpp checkpoint"
@@ -186,7 +186,7 @@ def _fingerprint(learner: Learner, program: Program) -> dict[str, Any]:
             "transform": type(stripped(s.transform)).__name__,
             **_held(s),
         }
-        for i, s in enumerate(program.sites)
+        for i, s in enumerate(program.latents)
     }
     factors = {
         f"factor {i} of a row": {"site": g.name, "count": g.count, "field size": g.field_size}
@@ -203,11 +203,11 @@ def _fingerprint(learner: Learner, program: Program) -> dict[str, Any]:
     return _plain({**options, **sites, **factors, **arguments})
 
 
-def _held(site: LatentSite) -> dict[str, Any]:
+def _held(site: Latent) -> dict[str, Any]:
     """In which family of its own space a site is held, if it is."""
-    if site.own is None:
+    if site.native is None:
         return {}
-    return {"held as": site.own.name, **({"values": list(site.own.values)} if site.discrete else {})}
+    return {"held as": site.native.name, **({"values": list(site.native.values)} if site.discrete else {})}
 
 
 def _family(family: Any) -> dict[str, Any]:
@@ -289,9 +289,9 @@ def _probes(program: Program) -> dict[str, Any]:
         shared = list(program.pinned)
     rng = np.random.default_rng(0)
     theta = rng.normal(size=(_THETAS, program.size))
-    for site in program.sites:
-        if site.own is not None:  # normal draws need not lie in its space
-            theta[:, site.where] = [inside(program.sites, rng, program.size)[site.where] for _ in range(_THETAS)]
+    for site in program.latents:
+        if site.native is not None:  # normal draws need not lie in its space
+            theta[:, site.where] = [inside(program.latents, rng, program.size)[site.where] for _ in range(_THETAS)]
     theta = theta.astype(program.dtype)
     bound = program.layout.rebuild(rows, shared)
     parameters = inspect.signature(program.model).parameters

@@ -20,7 +20,7 @@ from adfpp.learn.importance import GOOD_K, Reweighted, psislw
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.stream import RowsMarked, announced
 from adfpp.model import Joint, Program, refuse_clashes
-from adfpp.model.discrete import discrete_sites, levels
+from adfpp.model.discrete import discrete_latents, levels
 
 TRUST = "trust it"
 RUN_EP = "run EP"
@@ -514,7 +514,7 @@ def _said_of(
     program: Program, weighted: Reweighted | None, verdict: str, reasons: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
     """The same with a cure that there is (NUTS samples no discrete sites), and with what weights cannot tell."""
-    if not discrete_sites(program):
+    if not discrete_latents(program):
         return verdict, reasons
     reasons = tuple(r.replace("NUTS", "Gibbs sampling") for r in reasons)
     if weighted is not None and weighted.unseen:

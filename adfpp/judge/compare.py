@@ -31,7 +31,7 @@ from adfpp.learn.explain import Explanation
 from adfpp.learn.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
 from adfpp.learn.stream import announced
 from adfpp.model import Joint, Program, read, refuse_clashes
-from adfpp.model.discrete import MOST, combinations, discrete_sites, levels
+from adfpp.model.discrete import MOST, combinations, discrete_latents, levels
 
 # errors of means in sds, and of sds relative, up to which a run is told to be as good, close, rough
 _SAME, _CLOSE, _ROUGH = 0.05, 0.3, 1.0
@@ -377,9 +377,9 @@ def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
 
 def _kind_of(reference: str, program: Program) -> str:
     """Which reference it is to be, after checking that the model can have it."""
-    shared = [s.name for s in discrete_sites(program)]
+    shared = [s.name for s in discrete_latents(program)]
     names = shared + [s.name for s in program.local if s.support is not None]
-    others = [s.name for s in program.sites if not s.discrete and s.size]
+    others = [s.name for s in program.latents if not s.discrete and s.size]
     every = None if reference == "nuts" else combinations(program)
     if reference == "auto":
         return "nuts" if not names else "gibbs" if every is None else "enumeration"
@@ -396,18 +396,18 @@ def _kind_of(reference: str, program: Program) -> str:
     if reference == "gibbs":
         if not names:
             raise ValueError("reference='gibbs' samples discrete sites, and the model has none: use reference='nuts'.")
-        for site in discrete_sites(program):
-            if site.own.values != tuple(range(len(site.own.values))):
+        for site in discrete_latents(program):
+            if site.native.values != tuple(range(len(site.native.values))):
                 raise ValueError(
-                    f"Site {site.name!r} has the values {site.own.values}, and NumPyro's Gibbs sampler takes 0, 1, 2, "
-                    "… only. Write the model with such a code and compute the values from it, e.g. 2 * sign - 1."
+                    f"Site {site.name!r} has the values {site.native.values}, and NumPyro's Gibbs sampler takes "
+                    "0, 1, 2, … only. Write the model with such a code and compute the values from it, e.g. 2 * sign - 1."
                 )
     return reference
 
 
 def _refuse_discrete(runs: Mapping[str, Any], program: Program) -> None:
     """HMC and NUTS given by the user, on a model with discrete sites that rows share."""
-    discrete = discrete_sites(program)
+    discrete = discrete_latents(program)
     for name, run in runs.items():
         if discrete and isinstance(run, MCMC) and isinstance(run.sampler, HMC) and run.last_state is None:
             raise ValueError(
@@ -436,7 +436,7 @@ def _read(
             explanation = run.explain(*args, **kwargs)
             program = run.get_posterior(run.init(jax.random.key(0), *args, **kwargs)).program
             found = found or (program, explanation)
-            first, mine = ({s.name: s.shape for s in p.sites} for p in (found[0], program))
+            first, mine = ({s.name: s.shape for s in p.latents} for p in (found[0], program))
             if list(first.items()) != list(mine.items()):
                 raise ValueError(f"Run {name!r} is of another model: it has the sites {mine}, the run before {first}.")
     if found is not None:
@@ -457,7 +457,7 @@ def _fitted(
     if isinstance(run, MCMC):
         return fit_mcmc(name, run, program, rng_key, args, kwargs)
     if isinstance(run, SVI):
-        if any(s.own is not None and not s.discrete for s in program.sites):  # guides live in unconstrained space
+        if any(s.native is not None and not s.discrete for s in program.latents):  # guides live in unconstrained space
             program = read(program.model, args, kwargs, program.layout.named("row"), moments_named("auto"))
         return fit_svi(name, run, program, rng_key, args, kwargs, num_samples, svi_steps)
     if isinstance(run, Comparable):
@@ -483,7 +483,7 @@ def _reference_fit(
         if reference == "nuts":
             reference = nuts(program.model, *lengths)
         else:
-            found = any(not s.discrete for s in program.sites) or any(s.support is None for s in program.local)
+            found = any(not s.discrete for s in program.latents) or any(s.support is None for s in program.local)
             reference = gibbs(program.model, found, *lengths)
     return fit_mcmc(name, reference, program, rng_key, args, kwargs)
 

@@ -21,7 +21,7 @@ from adfpp.learn.ep.ep import EPInfo, NotConverged
 from adfpp.learn.posterior import Posterior, scalar_names
 from adfpp.learn.stream import RowsMarked
 from adfpp.model import Joint, Program, guide_draws, same_space
-from adfpp.model.discrete import combinations, discrete_sites, listed, log_joint_of
+from adfpp.model.discrete import combinations, discrete_latents, listed, log_joint_of
 
 REPEAT_FOR = 1.0  # seconds spent on repeating a run to time it without compilation
 
@@ -165,7 +165,7 @@ class Fit:
     @cached_property
     def names(self) -> list[str]:
         """Names of the scalar parameters, in the order of ``scalars``; those that cannot vary have no place in it."""
-        names = [n for s in self.program.sites for n in scalar_names(s.name, s.shape)]
+        names = [n for s in self.program.latents for n in scalar_names(s.name, s.shape)]
         return [n for n, varies in zip(names, self._varying, strict=True) if varies]
 
     @cached_property
@@ -173,14 +173,16 @@ class Fit:
         """Which scalars depend on θ at all: the zeros and the first element of a Cholesky factor do not."""
         theta = np.random.default_rng(0).normal(size=(8, self.program.size))
         values = self.program.constrain(jnp.asarray(theta, self.program.dtype))
-        flat = np.concatenate([np.asarray(values[s.name]).reshape(len(theta), -1) for s in self.program.sites], -1)
-        own = np.concatenate([np.full(int(np.prod(s.shape)), s.own is not None) for s in self.program.sites])
+        flat = np.concatenate([np.asarray(values[s.name]).reshape(len(theta), -1) for s in self.program.latents], -1)
+        own = np.concatenate([np.full(int(np.prod(s.shape)), s.native is not None) for s in self.program.latents])
         return own | (np.ptp(flat, 0) > 64 * float(jnp.finfo(self.program.dtype).eps) * np.abs(flat).max(0))
 
     @cached_property
     def levels(self) -> list[tuple[float, ...] | None]:
         """``(P,)`` the values of each scalar parameter if it is discrete, else None."""
-        each = [s.own.values if s.discrete else None for s in self.program.sites for _ in range(int(np.prod(s.shape)))]
+        each = [
+            s.native.values if s.discrete else None for s in self.program.latents for _ in range(int(np.prod(s.shape)))
+        ]
         return [v for v, varies in zip(each, self._varying, strict=True) if varies]
 
     @cached_property
@@ -202,10 +204,10 @@ class Fit:
                     for i in np.flatnonzero(self.discrete)
                 }
         family, found = self.posterior.family, []
-        for site in discrete_sites(self.program):
+        for site in discrete_latents(self.program):
             part = family.part_of(site.name)
             held = self.posterior.belief.parts[family.parts.index(part)]
-            logs = [part.family.log_prob(held, jnp.full((part.count, 1), v, held.dtype)) for v in site.own.values]
+            logs = [part.family.log_prob(held, jnp.full((part.count, 1), v, held.dtype)) for v in site.native.values]
             found += list(np.stack([np.asarray(a, float) for a in logs], -1))
         return dict(zip(np.flatnonzero(self.discrete).tolist(), found, strict=True))
 
@@ -239,7 +241,7 @@ class Fit:
     def scalars(self) -> np.ndarray:
         """``(chain, draw, P)``: the draws as scalar parameters."""
         lead = self.theta.shape[:2]
-        flat = np.concatenate([self.draws[s.name].reshape((*lead, -1)) for s in self.program.sites], -1)
+        flat = np.concatenate([self.draws[s.name].reshape((*lead, -1)) for s in self.program.latents], -1)
         return flat[..., self._varying]
 
     @property
@@ -252,7 +254,7 @@ class Fit:
         assert self.table is not None
         values = self.program.constrain(jnp.asarray(self.table.theta))
         count = len(self.table.theta)
-        flat = np.concatenate([np.asarray(values[s.name]).reshape(count, -1) for s in self.program.sites], -1)
+        flat = np.concatenate([np.asarray(values[s.name]).reshape(count, -1) for s in self.program.latents], -1)
         return flat[:, self._varying]
 
     @cached_property
@@ -277,7 +279,7 @@ class Fit:
         """``(len(q), P)`` marginal quantiles."""
         if self.posterior is not None:
             found = self.posterior.quantile(q)
-            flat = np.concatenate([np.asarray(found[s.name]).reshape(len(q), -1) for s in self.program.sites], -1)
+            flat = np.concatenate([np.asarray(found[s.name]).reshape(len(q), -1) for s in self.program.latents], -1)
             return flat[:, self._varying]
         if self.table is not None:
             order = np.argsort(self._table_scalars, 0, kind="stable")
@@ -332,12 +334,12 @@ class Fit:
         return self.discrete & (self.scalars == self.scalars[:1, :1]).all((0, 1))
 
     def _joined(self, values: Mapping[str, Any]) -> np.ndarray:
-        return np.concatenate([np.asarray(values[s.name]).reshape(-1) for s in self.program.sites])[self._varying]
+        return np.concatenate([np.asarray(values[s.name]).reshape(-1) for s in self.program.latents])[self._varying]
 
 
 def same_coordinates(one: Program, other: Program) -> bool:
     """Whether a θ means the same to two programs."""
-    return one is other or all(same_space(a, b) for a, b in zip(one.sites, other.sites, strict=True))
+    return one is other or all(same_space(a, b) for a, b in zip(one.latents, other.latents, strict=True))
 
 
 def _product_moments(family: Product, belief: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -460,10 +462,10 @@ def fit_svi(
     steps: int,
 ) -> Fit:
     """Runs an ``SVI`` and takes its guide's posterior."""
-    if isinstance(svi.guide, AutoGuide) and discrete_sites(program):
+    if isinstance(svi.guide, AutoGuide) and discrete_latents(program):
         raise ValueError(
             f"Run {name!r} is an SVI with {type(svi.guide).__name__}, which holds no discrete site, and the model has "
-            f"{discrete_sites(program)[0].name!r}. Leave the run out, or write a guide that samples this site."
+            f"{discrete_latents(program)[0].name!r}. Leave the run out, or write a guide that samples this site."
         )
     run_key, draw_key = jax.random.split(rng_key)
     guide = svi.guide
@@ -505,7 +507,7 @@ def _flat_gaussian(guide: Any, params: Mapping[str, Any], program: Program) -> B
 
 
 def _refuse_missing(values: Mapping[str, Any], program: Program) -> None:
-    missing = [s.name for s in program.sites if s.name not in values]
+    missing = [s.name for s in program.latents if s.name not in values]
     if missing:
         raise ValueError(f"The guide has no sites {missing}, which the model has.")
 
@@ -604,7 +606,7 @@ def fit_enumerated(
 def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
     """Takes given draws ``{site: (draw, *shape)}`` or ``{site: (chain, draw, *shape)}``."""
     grouped = {}
-    for site in program.sites:
+    for site in program.latents:
         if site.name not in draws:
             raise ValueError(f"The draws given as reference have no site {site.name!r}; they have {sorted(draws)}.")
         a = np.asarray(draws[site.name])
@@ -620,7 +622,7 @@ def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
 
 
 def _unconstrained(program: Program, draws: Mapping[str, Any], name: str) -> np.ndarray:
-    missing = [s.name for s in program.sites if s.name not in draws]
+    missing = [s.name for s in program.latents if s.name not in draws]
     if missing:
         raise ValueError(f"Run {name!r} has no draws of the sites {missing}: it is of another model.")
     return np.asarray(program.unconstrain(draws)[0])

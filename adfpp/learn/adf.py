@@ -163,13 +163,13 @@ class ADF:
         if not isinstance(self.dynamics, Static):
             priors = {}  # what the prior says of θ at the beginning, it does not say of θ later
         self.calls.latest = program
-        places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.sites]
+        places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.latents]
         setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
         return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key, priors)
 
     def _refuse_moving(self, program: Program) -> None:
         if isinstance(program.family, Product) and not isinstance(self.dynamics, Static):
-            names = ", ".join(s.name for s in program.sites if s.own is not None) or "the blocks"
+            names = ", ".join(s.name for s in program.latents if s.native is not None) or "the blocks"
             raise ModelError(
                 f"dynamics={type(self.dynamics).__name__} moves Gaussian beliefs; this is a product ({names} in "
                 "its own space). Hold all sites as one Gaussian, family='full', or leave the dynamics out."

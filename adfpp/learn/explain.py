@@ -10,7 +10,7 @@ from adfpp.model import Program, stripped
 
 
 @dataclass(frozen=True)
-class SitePlan:
+class LatentPlan:
     """A latent site: its name, shape, transform, family, and how its prior was projected."""
 
     name: str
@@ -22,7 +22,7 @@ class SitePlan:
 
 
 @dataclass(frozen=True)
-class LocalSitePlan:
+class LocalLatentPlan:
     """A latent site of the data plate: its name, its shape in one row, and how it is integrated out."""
 
     name: str
@@ -47,7 +47,7 @@ class Explanation:
     """How a model was understood; prints as a plan.
 
     Attributes:
-        sites: Latent sites.
+        latents: The latents.
         factors: A row's factors.
         rows: Arguments that carry rows.
         constants: Arguments that every row shares.
@@ -57,13 +57,13 @@ class Explanation:
         priors: The prior's factors: of sites whose prior depends on others, or is revisited because it is no Gaussian.
     """
 
-    sites: tuple[SitePlan, ...]
+    latents: tuple[LatentPlan, ...]
     factors: tuple[FactorPlan, ...]
     rows: tuple[str, ...]
     constants: tuple[str, ...]
     family: str
     size: int
-    local: tuple[LocalSitePlan, ...] = ()
+    local: tuple[LocalLatentPlan, ...] = ()
     priors: tuple[FactorPlan, ...] = ()
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Explanation:
         ]
         lines += ["", "latent sites"]
         header = ["site", "shape", *["family"] * held, "transform", "prior"]
-        body = [[s.name, str(s.shape), *[s.family] * held, s.transform, s.prior] for s in self.sites]
+        body = [[s.name, str(s.shape), *[s.family] * held, s.transform, s.prior] for s in self.latents]
         lines += _table(header, body)
         if self.local:
             lines += ["", "local latents, integrated out row by row"]
@@ -105,12 +105,12 @@ def _table(header: list[str], body: list[list[str]]) -> list[str]:
 def explanation(program: Program, prior: Prior) -> Explanation:
     """The plan of a program."""
     family, sites = program.family, []
-    for site in program.sites:
+    for site in program.latents:
         how = next((b.how for b in prior.blocks if site.where.start in b.where), "") if site.size else "empty"
         name = type(stripped(site.transform)).__name__.removesuffix("Transform").lower()
-        name = name if site.own is None else "own space"
+        name = name if site.native is None else "own space"
         held = family.part_of(site.name).family.name if isinstance(family, Product) and site.size else family.name
-        sites.append(SitePlan(site.name, site.shape, site.size, name, held, how or "factors, see below"))
+        sites.append(LatentPlan(site.name, site.shape, site.size, name, held, how or "factors, see below"))
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
     return Explanation(
         tuple(sites),
@@ -119,7 +119,7 @@ def explanation(program: Program, prior: Prior) -> Explanation:
         fixed,
         family.name,
         program.size,
-        tuple(LocalSitePlan(s.name, s.shape, s.how) for s in program.local),
+        tuple(LocalLatentPlan(s.name, s.shape, s.how) for s in program.local),
         tuple(_plan_of(family, g.factors) for g, _ in prior.factors),
     )
 

@@ -1,5 +1,6 @@
 """What a user gets back: draws, moments, densities and a NumPyro guide of a belief, in the sites' own spaces."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpyro.infer import init_to_value
 
 from adfpp.engine.families import Product
 from adfpp.learn.importance import Reweighted, enumerated, reweighted
-from adfpp.model import Joint, LatentSite, Program, stripped
+from adfpp.model import Joint, Latent, Program, stripped
 from adfpp.model.discrete import combinations, levels, log_joint_of
 
 _DRAWS = 1 << 13  # for moments that have no formula
@@ -36,9 +37,15 @@ class Posterior:
     belief: Any
 
     @property
-    def sites(self) -> tuple[LatentSite, ...]:
+    def sites(self) -> tuple[Latent, ...]:
+        """The old name of ``latents``."""
+        warnings.warn("Posterior.sites is now Posterior.latents.", DeprecationWarning, stacklevel=2)
+        return self.latents
+
+    @property
+    def latents(self) -> tuple[Latent, ...]:
         """The latent sites, in the order of the flat vector."""
-        return self.program.sites
+        return self.program.latents
 
     @cached_property
     def distribution(self) -> dist.Distribution:
@@ -77,10 +84,10 @@ class Posterior:
     def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         spread = self.family.spread(self.belief, self.program.size)
         out = {}
-        for site in self.sites:
+        for site in self.latents:
             m = self.belief.mean[site.where].reshape(site.unconstrained_shape)
             s = spread[site.where].reshape(site.unconstrained_shape)
-            if site.own is not None or _is_identity(site.transform):
+            if site.native is not None or _is_identity(site.transform):
                 out[site.name] = (m, s)
             elif _is_elementwise(site):
                 out[site.name] = _moments_elementwise(site.transform, m, s)
@@ -98,8 +105,8 @@ class Posterior:
         spread = self.family.spread(self.belief, self.program.size)
         z = jax.scipy.special.ndtri(q)
         out = {}
-        for site in self.sites:
-            if site.own is not None:
+        for site in self.latents:
+            if site.native is not None:
                 out[site.name] = self._own_quantile(site, q)
             elif _is_elementwise(site):
                 m, s = self.belief.mean[site.where], spread[site.where]
@@ -116,7 +123,7 @@ class Posterior:
                 out[site.name] = flat.reshape(q.shape + site.shape)
         return out
 
-    def _own_quantile(self, site: LatentSite, q: jax.Array) -> jax.Array:
+    def _own_quantile(self, site: Latent, q: jax.Array) -> jax.Array:
         """Of a site in its own space, by its family."""
         part = self.family.part_of(site.name)
         held = self.belief.parts[self.family.parts.index(part)]
@@ -132,7 +139,7 @@ class Posterior:
         tail = 0.5 * (1.0 - prob)
         mean, sd, bounds = self.mean(), self.sd(), self.quantile(jnp.array([tail, 1.0 - tail]))
         index, columns = [], []
-        for site in self.sites:
+        for site in self.latents:
             index += scalar_names(site.name, site.shape)
             parts = (mean[site.name], sd[site.name], bounds[site.name][0], bounds[site.name][1])
             columns.append(np.stack([np.asarray(a).reshape(-1) for a in parts], 1))
@@ -148,7 +155,7 @@ class Posterior:
         Returns:
             ``(...)``.
         """
-        missing = [s.name for s in self.sites if s.name not in values]
+        missing = [s.name for s in self.latents if s.name not in values]
         if missing:
             raise ValueError(f"log_prob needs a value for every latent site; missing: {missing}.")
         flat, log_volume = self.program.unconstrain(values)
@@ -163,8 +170,8 @@ class Posterior:
             """Draws the flat vector once and hands out the sites."""
             flat: Any = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
             out: dict[str, Any] = {}
-            for site in program.sites:
-                if site.own is not None:
+            for site in program.latents:
+                if site.native is not None:
                     value = site.value(flat[..., site.where], site.integral)
                     out[site.name] = numpyro.sample(site.name, dist.Delta(value, event_dim=site.event_dim))
                     continue
@@ -239,14 +246,14 @@ class Posterior:
 
     def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
         """The other posterior's log density at this one's flat vectors."""
-        ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.sites}
-        order = np.concatenate([ours[s.name] for s in other.sites])
+        ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.latents}
+        order = np.concatenate([ours[s.name] for s in other.latents])
         return lambda theta: other.distribution.log_prob(theta[..., order])
 
     def inverse_mass_matrix(self) -> dict[tuple[str, ...], jax.Array]:
         """The covariance as NUTS takes it: ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
         self._refuse_own_space("inverse_mass_matrix")
-        order = sorted(self.sites, key=lambda s: s.name)  # NumPyro flattens sites by name
+        order = sorted(self.latents, key=lambda s: s.name)  # NumPyro flattens sites by name
         where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
         scale = self.belief.scale
         covariance = (
@@ -262,18 +269,20 @@ class Posterior:
         """
         self._refuse_own_space("initial_points")
         theta = self.draw(rng_key, num_chains)
-        out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.sites}
+        out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.latents}
         return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
 
     def init_strategy(self) -> Callable[..., Any]:
         """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of sites that are not discrete)."""
         values, middle = self.program.constrain(self.belief.mean), self.quantile(0.5)  # a mean may be infinite
-        chosen = {s.name: values[s.name] if s.own is None else middle[s.name] for s in self.sites if not s.discrete}
+        chosen = {
+            s.name: values[s.name] if s.native is None else middle[s.name] for s in self.latents if not s.discrete
+        }
         strategy: Any = init_to_value(values=chosen)
         return strategy
 
     def _refuse_own_space(self, what: str) -> None:
-        names = [s.name for s in self.sites if s.own is not None]
+        names = [s.name for s in self.latents if s.native is not None]
         if names:
             raise ValueError(
                 f"{what} is about NUTS's unconstrained space, and {', '.join(names)} is held in its own: start NUTS "
@@ -321,7 +330,7 @@ def _is_identity(transform: Any) -> bool:
     return isinstance(stripped(transform), dist.transforms.IdentityTransform)
 
 
-def _is_elementwise(site: LatentSite) -> bool:
+def _is_elementwise(site: Latent) -> bool:
     inner = stripped(site.transform)
     return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from adfpp.engine.families import BySite, Family, Product
+from adfpp.engine.families import ByLatent, Family, Product
 from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.start import Prior, Start, begin
@@ -69,7 +69,7 @@ class Calls:
         model: Callable[..., Any],
         rows: Sequence[str] | None,
         moments: Moments,
-        family: Family | BySite,
+        family: Family | ByLatent,
         compiled: Callable[[Program], Any],
     ) -> None:
         """Nothing is read before there is a call."""
@@ -215,10 +215,10 @@ class Calls:
         groups = self.prior_groups(program, shared)
         blocks, factors = [], []
         for i in projection.coupled:
-            factors += [(g, None) for g in groups[program.sites[i].name]]
+            factors += [(g, None) for g in groups[program.latents[i].name]]
         given = set(prior or {})
         for block in projection.blocks:
-            mine = [s for s in program.sites if s.size and s.where.start in block.where]
+            mine = [s for s in program.latents if s.size and s.where.start in block.where]
             own = groups[mine[0].name] if len(mine) == 1 and mine[0].name not in given else ()
             numbers = sum(g.factors.count * g.factors.field_size for g in own)
             if revisited and not block.how.startswith("exact") and numbers == len(block.where):
@@ -260,9 +260,9 @@ class Calls:
     @staticmethod
     def posterior_blocks(program: Program, prior: Posterior) -> list[Block]:
         """Another posterior's belief in this program's order of sites."""
-        theirs = {s.name: s for s in prior.sites}
+        theirs = {s.name: s for s in prior.latents}
         order = []
-        for site in program.sites:
+        for site in program.latents:
             other = theirs.get(site.name)
             if other is None or other.unconstrained_shape != site.unconstrained_shape:
                 shape = None if other is None else other.shape
@@ -275,7 +275,7 @@ class Calls:
                     f"prior does not fit: site {site.name!r} has another support in the posterior's model."
                 )
             order.append(np.arange(other.where.start, other.where.stop))
-        extra = set(theirs) - {s.name for s in program.sites}
+        extra = set(theirs) - {s.name for s in program.latents}
         if extra:
             raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
         places = np.concatenate(order)
@@ -292,9 +292,9 @@ class Calls:
         begun = self.latest
         if begun is program or begun is None:
             return
-        same = len(begun.sites) == len(program.sites)
+        same = len(begun.latents) == len(program.latents)
         if not same or not all(
-            a.name == b.name and same_space(a, b) for a, b in zip(begun.sites, program.sites, strict=True)
+            a.name == b.name and same_space(a, b) for a, b in zip(begun.latents, program.latents, strict=True)
         ):
             raise ModelError(
                 "The latent sites or their supports are not what they were at init: an argument changed their names, "

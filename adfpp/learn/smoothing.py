@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.engine.dynamics import Dynamics, Static
-from adfpp.engine.families import Belief, BySite, Gaussian, Product
+from adfpp.engine.families import Belief, ByLatent, Gaussian, Product
 from adfpp.engine.kernel import Exchange, Moving, fold_rows
 from adfpp.engine.sites import unpack
 from adfpp.engine.status import RowInfo, Status, VisitInfo
@@ -137,7 +137,7 @@ def smooth(
     own, gaps = adf.without_dt(kwargs)
     plan, rows, shared = adf.calls.planned(args, own)
     if isinstance(plan.program.family, Product):  # discrete sites are held so by themselves
-        raise ValueError(_no_product({s.name: s.own.name for s in plan.program.sites if s.own is not None}))
+        raise ValueError(_no_product({s.name: s.native.name for s in plan.program.latents if s.native is not None}))
     key = jax.random.key(0) if rng_key is None else rng_key
     state = adf.init(key, *args, prior=prior, **kwargs)
     total, size = rows[0].shape[0], plan.program.size
@@ -175,7 +175,7 @@ def _check(adf: ADF, sweeps: int, tol: float) -> None:
         )
     if not hasattr(adf.dynamics, "transition"):
         raise TypeError(f"{type(adf.dynamics).__name__} needs a method transition(belief, setup, gap) to be smoothed.")
-    if isinstance(adf.family, BySite):
+    if isinstance(adf.family, ByLatent):
         raise ValueError(_no_product(dict(adf.family.given)))
     if not adf.family.sites_in_field:
         raise ValueError(

@@ -230,7 +230,7 @@ def _begin_in_theta(
         where = np.arange(site.where.start, site.where.stop)
         if block is not None:
             given.append(block)
-        elif site.own is not None:
+        elif site.native is not None:
             assert draws is not None
             given.append(block_of_draws(site, draws, dtype))
         else:

@@ -11,13 +11,13 @@ from adfpp.model.joint import Joint
 from adfpp.model.local import local_posterior
 from adfpp.model.native import block_of_draws
 from adfpp.model.priors import PriorGroup, prior_groups
-from adfpp.model.program import LatentSite, Program, same_space
+from adfpp.model.program import Latent, Program, same_space
 from adfpp.model.reader import read
 from adfpp.model.visit import stripped
 
 __all__ = [
     "Joint",
-    "LatentSite",
+    "Latent",
     "Layout",
     "Model",
     "ModelError",

@@ -108,7 +108,7 @@ class RowCheck:
         """None when rows add up; which of them are possible at all when some are not."""
         program = self.program
         rng = np.random.default_rng(3)
-        theta = jnp.asarray([inside(program.sites, rng, program.size) for _ in range(_DRAWS)], program.dtype)
+        theta = jnp.asarray([inside(program.latents, rng, program.size) for _ in range(_DRAWS)], program.dtype)
         found = jax.device_get(self._logs(theta, self._local_values(), list(rows), list(shared)))
         one_by_one, batch, local_one, local_batch, prior_one, prior_batch = found
         possible = np.ones(_ROWS, bool)

@@ -10,22 +10,22 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from adfpp.model.joint import Joint
-from adfpp.model.program import LatentSite, Program
+from adfpp.model.program import Latent, Program
 
 MOST = 1 << 14  # combinations that are enumerated at most
 _EVALUATIONS = 1 << 21  # rows times combinations evaluated at once
 
 
-def discrete_sites(program: Program) -> list[LatentSite]:
+def discrete_latents(program: Program) -> list[Latent]:
     """The sites whose values can be listed and that rows share."""
-    return [s for s in program.sites if s.discrete and s.size]
+    return [s for s in program.latents if s.discrete and s.size]
 
 
 def levels(program: Program) -> list[tuple[float, ...] | None]:
     """Of each coordinate of θ its values, or None where it is continuous."""
     out: list[tuple[float, ...] | None] = [None] * program.size
-    for site in discrete_sites(program):
-        out[site.where] = [site.own.values] * site.size
+    for site in discrete_latents(program):
+        out[site.where] = [site.native.values] * site.size
     return out
 
 

@@ -135,7 +135,7 @@ class Joint:
             with quiet(), handlers.seed(rng_seed=key):
                 model = Replace(lambda: call(self.program.model, bound), self.priors)
                 found = handlers.trace(model).get_trace()
-            values = {s.name: found[s.name]["value"] for s in self.program.sites}
+            values = {s.name: found[s.name]["value"] for s in self.program.latents}
             return self.program.unconstrain(values)[0]
 
         return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(rng_key, count)))
@@ -260,8 +260,8 @@ class Joint:
     def _log_volume(self) -> Callable[[jax.Array], jax.Array]:
         def one(theta: jax.Array) -> jax.Array:
             total = jnp.zeros((), theta.dtype)
-            for site in self.program.sites:
-                if site.own is not None:
+            for site in self.program.latents:
+                if site.native is not None:
                     continue
                 u = theta[site.where].reshape(site.unconstrained_shape)
                 total = total + jnp.sum(site.transform.log_abs_det_jacobian(u, site.transform(u)))

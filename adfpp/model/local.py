@@ -35,7 +35,7 @@ _DRAWS, _DRAWS_PER_ROW = 2048, 64  # a base may be rough: it is divided out agai
 
 
 @dataclass(frozen=True)
-class LocalSite:
+class LocalLatent:
     """A latent site in the data plate, as one row has it.
 
     Attributes:
@@ -98,7 +98,7 @@ class LocalPlan:
     """How the local latents of a row are integrated out.
 
     Attributes:
-        sites: The local sites.
+        latents: The local latents.
         start: Length of θ, after which the continuous local numbers stand.
         size: Number of continuous local numbers of a row.
         components: What hangs together; components without local numbers are left out.
@@ -107,7 +107,7 @@ class LocalPlan:
             others.
     """
 
-    sites: tuple[LocalSite, ...]
+    latents: tuple[LocalLatent, ...]
     start: int
     size: int
     components: tuple[Component, ...]
@@ -122,13 +122,13 @@ class LocalPlan:
     def values(self, visit: int) -> dict[str, np.ndarray]:
         """The discrete sites' values in one of the visits; every component goes through its own combinations."""
         flat = {
-            i: s.support[0] for s in self.sites if s.support is not None for i in range(s.where.start, s.where.stop)
+            i: s.support[0] for s in self.latents if s.support is not None for i in range(s.where.start, s.where.stop)
         }
         for c in self.components:
             flat.update(zip(c.discrete, c.combinations[min(visit, len(c.combinations) - 1)], strict=True))
         return {
             s.name: np.array([flat[i] for i in range(s.where.start, s.where.stop)], s.support.dtype).reshape(s.shape)
-            for s in self.sites
+            for s in self.latents
             if s.support is not None
         }
 
@@ -136,7 +136,7 @@ class LocalPlan:
 # ------------------------------------------------------------------------------------------ which sites are local
 
 
-def local_sites(whole: Visit, rows: int, one: Visit, two: Visit) -> tuple[LocalSite, ...]:
+def local_latents(whole: Visit, rows: int, one: Visit, two: Visit) -> tuple[LocalLatent, ...]:
     """The latent sites that have one entry a row; sites that grow with the rows in another way are left to refuse."""
     out, numbers, discretes = [], 0, 0
     for name, site in whole.latents.items():
@@ -173,7 +173,7 @@ def local_sites(whole: Visit, rows: int, one: Visit, two: Visit) -> tuple[LocalS
         shape = shapes[0]
         unconstrained = shape if support is not None else first["unconstrained_shape"]
         size, start = math.prod(unconstrained), numbers if support is None else discretes
-        out.append(LocalSite(name, shape, axis, unconstrained, slice(start, start + size), support))
+        out.append(LocalLatent(name, shape, axis, unconstrained, slice(start, start + size), support))
         numbers, discretes = numbers + size * (support is None), discretes + size * (support is not None)
     return tuple(out)
 
@@ -207,7 +207,7 @@ Seen = Callable[[jax.Array, Sequence[Any], Mapping[str, Any]], Visit]
 
 
 def plan_locals(
-    seen: Seen, draw: Callable[..., Any], sites: Sequence[LocalSite], start: int, dtype: Any, inputs: Sequence[Any]
+    seen: Seen, draw: Callable[..., Any], sites: Sequence[LocalLatent], start: int, dtype: Any, inputs: Sequence[Any]
 ) -> LocalPlan:
     """Finds out what depends on which local numbers, and chooses the base of the continuous ones.
 
@@ -264,12 +264,12 @@ def plan_locals(
     return LocalPlan(described, start, size, joined, separate, base)
 
 
-def own_numbers(local: LocalSite, theta: jax.Array, start: int) -> jax.Array:
+def own_numbers(local: LocalLatent, theta: jax.Array, start: int) -> jax.Array:
     """A continuous site's numbers in (θ, z), taken as ``substitution`` takes them: the same value, not an equal one."""
     return theta[start + local.where.start : start + local.where.stop]
 
 
-def prior_elements(site: dict[str, Any], local: LocalSite, theta: jax.Array, start: int) -> jax.Array:
+def prior_elements(site: dict[str, Any], local: LocalLatent, theta: jax.Array, start: int) -> jax.Array:
     """Log prior of a local site's elements in unconstrained space, ``(E,)``."""
     each = elements(site["fn"], site["value"])
     if local.support is not None:
@@ -281,7 +281,7 @@ def prior_elements(site: dict[str, Any], local: LocalSite, theta: jax.Array, sta
     return (jnp.sum(each.log_prob) + jnp.sum(volume))[None]
 
 
-def _normal(site: dict[str, Any], local: LocalSite) -> tuple[jax.Array, jax.Array] | None:
+def _normal(site: dict[str, Any], local: LocalLatent) -> tuple[jax.Array, jax.Array] | None:
     """(mean, sd) of the unconstrained value, in its shape, where the prior is Gaussian there."""
     inner = scalar_base(site["fn"])
     if type(inner) not in (dist.Normal, dist.LogNormal) or local.unconstrained_shape != local.shape:
@@ -289,7 +289,7 @@ def _normal(site: dict[str, Any], local: LocalSite) -> tuple[jax.Array, jax.Arra
     return jnp.broadcast_to(inner.loc, local.shape), jnp.broadcast_to(inner.scale, local.shape)
 
 
-def exact_base(site: dict[str, Any], local: LocalSite) -> tuple[jax.Array, jax.Array]:
+def exact_base(site: dict[str, Any], local: LocalLatent) -> tuple[jax.Array, jax.Array]:
     """(mean, sd) of a site whose base is its prior, both flat."""
     found = _normal(site, local)
     assert found is not None
@@ -297,7 +297,7 @@ def exact_base(site: dict[str, Any], local: LocalSite) -> tuple[jax.Array, jax.A
 
 
 def _connected(
-    sites: Sequence[LocalSite],
+    sites: Sequence[LocalLatent],
     start: int,
     size: int,
     discrete: int,
@@ -339,7 +339,7 @@ def _connected(
 
 
 def _component(
-    sites: Sequence[LocalSite],
+    sites: Sequence[LocalLatent],
     size: int,
     exact: set[str],
     numbers: Sequence[int],
@@ -383,19 +383,19 @@ def _separate(
     return {name: tuple(per[e] for e in range(counts[name])) for name, per in found.items() if len(per) == counts[name]}
 
 
-def _described(site: LocalSite, exact: bool) -> LocalSite:
+def _described(site: LocalLatent, exact: bool) -> LocalLatent:
     if site.support is not None:
         how = f"enumerated: {len(site.support)} values"
     else:
         how = "joint field with a Gaussian base" + (": its prior" if exact else " fitted to draws of its prior")
-    return LocalSite(**{**vars(site), "exact": exact, "how": how})
+    return LocalLatent(**{**vars(site), "exact": exact, "how": how})
 
 
 # ------------------------------------------------------------------------------------------ the Gaussian base
 
 
 def _base(
-    sites: Sequence[LocalSite], draw: Callable[..., Any], size: int, dtype: Any, inputs: Sequence[Any]
+    sites: Sequence[LocalLatent], draw: Callable[..., Any], size: int, dtype: Any, inputs: Sequence[Any]
 ) -> Callable[..., tuple[Any, Any]]:
     """Median and spread of prior draws of the local numbers: constants, unless they depend on the arguments."""
     inexact = [s for s in sites if s.support is None and not s.exact]
@@ -429,7 +429,7 @@ def _base(
 def base_log_density(plan: LocalPlan, theta: jax.Array, mean: jax.Array, sd: jax.Array) -> list[tuple[jax.Array, int]]:
     """For each local number an array of log-densities under the base, and its place in it; 0 where exact."""
     out: list[tuple[jax.Array, int]] = [(jnp.zeros(1, theta.dtype), 0)] * plan.size
-    for s in plan.sites:
+    for s in plan.latents:
         if s.support is None and not s.exact:
             u = own_numbers(s, theta, plan.start)
             logs = dist.Normal(mean[s.where], sd[s.where]).log_prob(u)

@@ -9,10 +9,10 @@ import numpy as np
 from jax.core import Tracer
 from numpyro.distributions import constraints
 
-from adfpp.engine.families import BySite, Family, Part, Product, family_named
+from adfpp.engine.families import ByLatent, Family, Part, Product, family_named
 from adfpp.engine.families.product.components import own_moments
 from adfpp.engine.families.product.exponential import Finite
-from adfpp.engine.families.product.product import site_family
+from adfpp.engine.families.product.product import latent_family
 from adfpp.model.arguments import ModelError
 from adfpp.model.projection import Block, prior_draws
 from adfpp.model.visit import scalar_base
@@ -31,7 +31,7 @@ _SUPPORTS = {
 }
 
 
-def own_families(asked: Family | BySite, latents: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def own_families(asked: Family | ByLatent, latents: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """The families in a site's own space, ``{site: family}``; sites that are Gaussian are left out.
 
     Args:
@@ -41,7 +41,7 @@ def own_families(asked: Family | BySite, latents: Mapping[str, dict[str, Any]]) 
     Raises:
         ModelError: When a site's support is not that of the family asked for, or cannot be listed.
     """
-    given = dict(asked.given) if isinstance(asked, BySite) else {}
+    given = dict(asked.given) if isinstance(asked, ByLatent) else {}
     unknown = sorted(set(given) - set(latents))
     if unknown:
         raise ModelError(f"family names the site {unknown[0]!r}; the model's latent sites are {list(latents)}.")
@@ -57,7 +57,9 @@ def own_families(asked: Family | BySite, latents: Mapping[str, dict[str, Any]]) 
         elif wanted not in (None, "full", "diagonal", "normal", "spherical"):
             _refuse_support(name, site["fn"], wanted)
             if wanted != "lognormal":
-                out[name] = site_family(wanted, int(jnp.shape(site["value"])[-1]) if wanted == "dirichlet" else 1, None)
+                out[name] = latent_family(
+                    wanted, int(jnp.shape(site["value"])[-1]) if wanted == "dirichlet" else 1, None
+                )
     return out
 
 
@@ -105,20 +107,20 @@ def _bounds(support: Any) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def resolved(asked: Family | BySite, sites: Sequence[Any]) -> Family:
+def resolved(asked: Family | ByLatent, sites: Sequence[Any]) -> Family:
     """The family of a program: the one asked for, or a product if any site is held in its own space.
 
     Args:
         asked: What the user asked for.
         sites: The latent sites, each with ``own``.
     """
-    if not isinstance(asked, BySite):
-        if all(s.own is None for s in sites):
+    if not isinstance(asked, ByLatent):
+        if all(s.native is None for s in sites):
             return asked
-        gaussian = {s.name: asked.name for s in sites if s.own is None}
+        gaussian = {s.name: asked.name for s in sites if s.native is None}
     else:
         given = dict(asked.given)
-        gaussian = {s.name: _gaussian_name(given.get(s.name, "full")) for s in sites if s.own is None}
+        gaussian = {s.name: _gaussian_name(given.get(s.name, "full")) for s in sites if s.native is None}
         if len(gaussian) == len(sites) and len(set(gaussian.values())) == 1 and "spherical" not in gaussian.values():
             return family_named(next(iter(gaussian.values())))
     parts: list[Part] = []
@@ -129,8 +131,8 @@ def resolved(asked: Family | BySite, sites: Sequence[Any]) -> Family:
             parts.append(Part(tuple(s.name for s in together), family_named(name), 1, where))
     for s in sites:
         where = np.arange(s.where.start, s.where.stop)
-        if s.own is not None:
-            parts.append(Part((s.name,), s.own, len(where) // s.own.dim, where))
+        if s.native is not None:
+            parts.append(Part((s.name,), s.native, len(where) // s.native.dim, where))
         elif gaussian[s.name] == "spherical" and s.size:
             parts.append(Part((s.name,), family_named("spherical"), 1, where))
     return Product(tuple(sorted(parts, key=lambda p: int(p.where[0]))))
@@ -142,7 +144,7 @@ def _gaussian_name(name: str) -> str:
 
 def block_of_draws(site: Any, draws: np.ndarray, dtype: Any) -> Block:
     """The member of an own-space site's family with the expected statistics of draws ``(S, N)`` of θ."""
-    family, where = site.own, np.arange(site.where.start, site.where.stop)
+    family, where = site.native, np.arange(site.where.start, site.where.stop)
     values = np.asarray(draws[:, where], float).reshape(len(draws), -1, family.dim)
     least = float(jnp.finfo(dtype).tiny)
     if family.name in ("beta", "dirichlet"):  # a draw may round to the edge of the support
@@ -165,8 +167,8 @@ def block_of_draws(site: Any, draws: np.ndarray, dtype: Any) -> Block:
 
 def _refuse_tails(site: Any) -> None:
     raise ModelError(
-        f"The prior of site {site.name!r} has no {site.own.name} with its expected statistics: give it a proper prior "
-        "with lighter tails, or leave the site Gaussian in unconstrained space."
+        f"The prior of site {site.name!r} has no {site.native.name} with its expected statistics: give it a proper "
+        "prior with lighter tails, or leave the site Gaussian in unconstrained space."
     )
 
 
@@ -184,7 +186,7 @@ def own_block(
         theta: Any θ in the support.
         sampler: ``key -> θ``, a draw from the prior.
     """
-    family, places = site.own, np.arange(site.where.start, site.where.stop).reshape(-1, site.own.dim)
+    family, places = site.native, np.arange(site.where.start, site.where.stop).reshape(-1, site.native.dim)
     count = len(places)
     dtype = theta.dtype
 
@@ -221,14 +223,14 @@ def inside(sites: Sequence[Any], rng: np.random.Generator, size: int) -> np.ndar
     """Some θ ``(N,)`` in the support of every site."""
     theta = rng.uniform(-1.0, 1.0, size)
     for s in sites:
-        if s.own is None:
+        if s.native is None:
             continue
-        if isinstance(s.own, Finite):
-            theta[s.where] = rng.choice(np.asarray(s.own.values), s.size)
-        elif s.own.name == "beta":
+        if isinstance(s.native, Finite):
+            theta[s.where] = rng.choice(np.asarray(s.native.values), s.size)
+        elif s.native.name == "beta":
             theta[s.where] = rng.uniform(0.2, 0.8, s.size)
-        elif s.own.name == "dirichlet":
-            theta[s.where] = rng.dirichlet(np.full(s.own.dim, 4.0), s.size // s.own.dim).ravel()
+        elif s.native.name == "dirichlet":
+            theta[s.where] = rng.dirichlet(np.full(s.native.dim, 4.0), s.size // s.native.dim).ravel()
         else:
             theta[s.where] = rng.uniform(0.5, 1.5, s.size)
     return theta
@@ -278,7 +280,7 @@ def _first_of_alike(natural: np.ndarray, exact: np.ndarray) -> list[_Alike]:
 
 def _projected(site: Any, at: Callable[[jax.Array], jax.Array], near: np.ndarray, c: int, dtype: Any) -> np.ndarray:
     """The member with the expected statistics of component c's prior."""
-    family = site.own
+    family = site.native
     count = site.size // family.dim
     start = jnp.asarray(near, dtype)
 

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from adfpp.engine.factor import FactorGroup, SiteOutputs, build_factors
+from adfpp.engine.factor import FactorGroup, Observation, build_factors
 from adfpp.engine.tilt import Moments
 from adfpp.engine.trace.field import Trace, depends_on, summands, trace
-from adfpp.model.program import LatentSite, Program
+from adfpp.model.program import Latent, Program
 
 
 class PriorGroup(NamedTuple):
@@ -23,7 +23,7 @@ class PriorGroup(NamedTuple):
     """
 
     key: str
-    site: LatentSite
+    site: Latent
     factors: FactorGroup
 
 
@@ -42,9 +42,9 @@ def prior_groups(program: Program, shared: Sequence[Any], moments: Moments) -> d
     shapes = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in program.row_shapes]
     given = [jax.ShapeDtypeStruct(a.shape, jax.dtypes.canonicalize_dtype(a.dtype)) for a in shared]
     traced = trace(program.prior_logs(), theta, *shapes, *given)
-    names = [(s.name, s.where) for s in program.sites]
+    names = [(s.name, s.where) for s in program.latents]
     out = {}
-    for site, output in zip(program.sites, traced.outputs, strict=True):
+    for site, output in zip(program.latents, traced.outputs, strict=True):
         groups = _groups(traced, site, output, moments, names)
         out[site.name] = tuple(
             PriorGroup(site.name if i == 0 else f"{site.name}#{i}", site, g) for i, g in enumerate(groups)
@@ -53,14 +53,14 @@ def prior_groups(program: Program, shared: Sequence[Any], moments: Moments) -> d
 
 
 def _groups(
-    traced: Trace, site: LatentSite, output: Any, moments: Moments, names: Sequence[tuple[str, slice]]
+    traced: Trace, site: Latent, output: Any, moments: Moments, names: Sequence[tuple[str, slice]]
 ) -> list[FactorGroup]:
     if isinstance(output, Literal) or not depends_on(traced, output).any():
         return []
 
     def built(value: Any) -> list[FactorGroup]:
         count = int(np.prod(value.aval.shape))
-        outputs = SiteOutputs(site.name, count, value, None, None, None)
+        outputs = Observation(site.name, count, value, None, None, None)
         return build_factors(traced, [outputs], moments, names)
 
     whole = built(output)

@@ -16,14 +16,14 @@ from adfpp.engine.families import Family
 from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.trace.field import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
-from adfpp.model.local import LocalSite
+from adfpp.model.local import LocalLatent
 from adfpp.model.native import inside, own_block
 from adfpp.model.projection import Component, Projection, project_prior
 from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
 
 
 @dataclass(frozen=True)
-class LatentSite:
+class Latent:
     """A latent site.
 
     Attributes:
@@ -33,7 +33,7 @@ class LatentSite:
         where: Its place in the flat θ.
         event_dim: Of its distribution.
         transform: From unconstrained to constrained; the identity where the belief is held in the site's own space.
-        own: The family of each of its components in its own space, or None where it is Gaussian in unconstrained space.
+        native: The family of each of its components in its own space, or None for a Gaussian in unconstrained space.
         whole: Whether a discrete site's values are handed to the model as whole numbers.
     """
 
@@ -43,7 +43,7 @@ class LatentSite:
     where: slice
     event_dim: int
     transform: Any
-    own: Any = None
+    native: Any = None
     whole: bool = False
 
     @property
@@ -54,28 +54,28 @@ class LatentSite:
     @property
     def discrete(self) -> bool:
         """Whether its values can be listed."""
-        return isinstance(self.own, Finite)
+        return isinstance(self.native, Finite)
 
     def value(self, flat: jax.Array, whole: bool) -> jax.Array:
         """Its value ``(..., *shape)`` at ``(..., size)`` coordinates; of a discrete site as whole numbers if asked."""
         u = flat.reshape(flat.shape[:-1] + self.unconstrained_shape)
-        if self.own is None:
+        if self.native is None:
             return self.transform(u)
         return jnp.round(u).astype(int) if whole and self.discrete else u
 
     @property
     def integral(self) -> bool:
         """Whether it is discrete and its values are whole numbers."""
-        return self.discrete and all(float(v).is_integer() for v in self.own.values)
+        return self.discrete and all(float(v).is_integer() for v in self.native.values)
 
 
-def same_space(site: LatentSite, other: LatentSite) -> bool:
+def same_space(site: Latent, other: Latent) -> bool:
     """Whether an unconstrained value means the same at two sites."""
-    same = site.unconstrained_shape == other.unconstrained_shape and site.own == other.own
+    same = site.unconstrained_shape == other.unconstrained_shape and site.native == other.native
     return same and same_transform(site.transform, other.transform)
 
 
-def substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
+def substitution(sites: Sequence[Latent], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
     """Constrained values of the sites at a flat θ, for ``visit``."""
     places = {s.name: s for s in sites}
 
@@ -83,7 +83,7 @@ def substitution(sites: Sequence[LatentSite], theta: jax.Array) -> Callable[[dic
         mine = places.get(site["name"])
         if site["type"] != "sample" or mine is None or site["is_observed"]:
             return None
-        if mine.own is not None:
+        if mine.native is not None:
             return mine.value(theta[mine.where], mine.whole)
         # the support at hand, not the one remembered: it may depend on other sites, which the reader refuses
         return biject_to(site["fn"].support)(theta[mine.where].reshape(mine.unconstrained_shape))
@@ -98,7 +98,7 @@ class Program:
     Attributes:
         model: The model it was read from.
         layout: How its arguments split.
-        sites: Latent sites in the order of θ.
+        latents: Latents in the order of θ.
         factors: Factor groups, in the order in which a row's factors are folded.
         row_shapes: Shape and dtype of each row array, without the leading axis.
         dtype: Of θ.
@@ -110,37 +110,37 @@ class Program:
 
     model: Model
     layout: Layout
-    sites: tuple[LatentSite, ...]
+    latents: tuple[Latent, ...]
     factors: tuple[FactorGroup, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: Any
     trace: Trace
     family: Family
     pinned: tuple[np.ndarray, ...] | None = None
-    local: tuple[LocalSite, ...] = ()
+    local: tuple[LocalLatent, ...] = ()
 
     @property
     def size(self) -> int:
         """Length of θ."""
-        return sum(s.size for s in self.sites)
+        return sum(s.size for s in self.latents)
 
     def substitution(self, theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
         """Constrained values of the latent sites, for ``visit``."""
-        return substitution(self.sites, theta)
+        return substitution(self.latents, theta)
 
     def constrain(self, theta: jax.Array) -> dict[str, jax.Array]:
         """``{site: value}`` of a flat ``(..., N)`` θ."""
         out = {}
-        for site in self.sites:
+        for site in self.latents:
             out[site.name] = site.value(theta[..., site.where], site.integral)
         return out
 
     def unconstrain(self, values: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
         """Flat θ ``(..., N)`` of constrained values, and the log-volume of the transform there ``(...)``."""
         parts, log_volume = [], jnp.zeros((), self.dtype)
-        for site in self.sites:
+        for site in self.latents:
             value = jnp.asarray(values[site.name], self.dtype)
-            if site.own is not None:
+            if site.native is not None:
                 parts.append(value.reshape((*value.shape[: value.ndim - len(site.shape)], -1)))
                 continue
             u = site.transform.inv(value)
@@ -166,18 +166,18 @@ class Program:
         inputs = self.prior_inputs(shared)
         theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
         traced = trace(logs, theta, *inputs)
-        somewhere = jnp.asarray(inside(self.sites, np.random.default_rng(7), self.size), self.dtype)
+        somewhere = jnp.asarray(inside(self.latents, np.random.default_rng(7), self.size), self.dtype)
         draw = self.prior_sampler(shared, priors)
         gaussian, blocks, coupled = [], [], []
-        for c in _components(traced, self.sites):
-            if all(self.sites[i].own is None for i in c.members):
+        for c in _components(traced, self.latents):
+            if all(self.latents[i].native is None for i in c.members):
                 gaussian.append(c)
                 continue
             # sites of which some are in their own space are never jointly Gaussian
             coupled += c.dependents
             for root in c.roots or (c,):
-                site = self.sites[root.members[0]]
-                if site.own is None:
+                site = self.latents[root.members[0]]
+                if site.native is None:
                     gaussian.append(root)
                 else:
                     blocks.append(own_block(site, lambda t, i=root.members[0]: logs(t, *inputs)[i], somewhere, draw))
@@ -186,7 +186,7 @@ class Program:
 
     def prior_logs(self, priors: Mapping[str, Any] | None = None) -> Callable[..., list[jax.Array]]:
         """``θ, *inputs -> [log prior of each site in unconstrained space]``, elementwise where elements are scalars."""
-        return _prior_logs(self.model, self.layout, self.sites, priors or {})
+        return _prior_logs(self.model, self.layout, self.latents, priors or {})
 
     def prior_inputs(self, shared: Sequence[Any]) -> list[jax.Array]:
         """What stands in for a row where only the prior is looked at, and the shared arrays."""
@@ -208,7 +208,7 @@ class Program:
         return draw
 
     def _check_priors(self, priors: Mapping[str, Any]) -> None:
-        names = [s.name for s in self.sites]
+        names = [s.name for s in self.latents]
         for name, prior in priors.items():
             if name not in names:
                 raise ModelError(f"prior names the site {name!r}; the model's latent sites are {names}.")
@@ -220,7 +220,7 @@ class Program:
 
 
 def _prior_logs(
-    model: Model, layout: Layout, sites: Sequence[LatentSite], priors: Mapping[str, Any]
+    model: Model, layout: Layout, sites: Sequence[Latent], priors: Mapping[str, Any]
 ) -> Callable[..., list[jax.Array]]:
     """``θ, *inputs -> [log prior of each site in unconstrained space]``.
 
@@ -243,7 +243,7 @@ def _prior_logs(
                 )
             u = theta[site.where].reshape(site.unconstrained_shape)
             each = elements(fn, value)
-            if site.own is not None:
+            if site.native is not None:
                 out.append(jnp.ravel(each.log_prob))
                 continue
             transform = biject_to(fn.support)
@@ -258,7 +258,7 @@ def _prior_logs(
     return logs
 
 
-def _scalar_elements(fn: Any, site: LatentSite) -> bool:
+def _scalar_elements(fn: Any, site: Latent) -> bool:
     support = scalar_base(fn).support
     transform = biject_to(support)
     return (
@@ -269,7 +269,7 @@ def _scalar_elements(fn: Any, site: LatentSite) -> bool:
     )
 
 
-def _components(traced: Trace, sites: Sequence[LatentSite]) -> list[Component]:
+def _components(traced: Trace, sites: Sequence[Latent]) -> list[Component]:
     """Sites whose priors hang together, and whether a component's elements are independent scalars."""
     together = list(range(len(sites)))
 

@@ -11,14 +11,14 @@ from jax.core import Tracer
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IdentityTransform
 
-from adfpp.engine.families import BySite, Family, Full
+from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.tilt import Moments
 from adfpp.engine.trace.field import depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
-from adfpp.model.local import enumerable, local_sites
+from adfpp.model.local import enumerable, local_latents
 from adfpp.model.native import own_families, resolved
-from adfpp.model.program import LatentSite, Program
+from adfpp.model.program import Latent, Program
 from adfpp.model.rows import RowOutputs, analyse
 from adfpp.model.visit import Visit, elements, visit
 
@@ -29,7 +29,7 @@ def read(
     kwargs: Mapping[str, Any],
     rows: Sequence[str] | None,
     moments: Moments,
-    family: Family | BySite | None = None,
+    family: Family | ByLatent | None = None,
 ) -> Program:
     """Reads a model into a program. Shapes only are read from the data.
 
@@ -75,7 +75,7 @@ def read(
             "the data plate and all shapes from the arguments (numpyro.plate('rows', x.shape[0]); here "
             f"{_plates(whole)}), and say which arguments carry rows with rows=(...) if others were taken for them."
         ) from error
-    local = local_sites(whole, n, one, two)
+    local = local_latents(whole, n, one, two)
     apart = frozenset(s.name for s in local)
     asked = family if family is not None else Full()
     own = own_families(asked, {n: s for n, s in whole.latents.items() if n not in apart})
@@ -91,7 +91,7 @@ def read(
         for leaf, k in zip(leaves, layout.kinds, strict=True)
         if k == "shared"
     ]
-    sites = _latent_sites(whole, apart, own)
+    sites = _latents(whole, apart, own)
     held = resolved(asked, sites)
     row_outputs = RowOutputs(model, layout, sites, local)
     local_numbers = sum(s.size for s in local if s.support is None)
@@ -101,7 +101,7 @@ def read(
     row_outputs = RowOutputs(model, layout, sites, local)
     _refuse_dynamic_supports(sites, row_outputs, theta, inputs)
     row_outputs.plan_locals(dtype, inputs)
-    local = row_outputs.plan.sites if row_outputs.plan is not None else local
+    local = row_outputs.plan.latents if row_outputs.plan is not None else local
     traced, factors = analyse(row_outputs, theta, inputs, moments, sites)
     sites, pinned = _with_transforms(model, layout, leaves, sites)
     return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, held, pinned, local)
@@ -235,7 +235,7 @@ def _row_count(whole: Visit, lengths: set[int]) -> int | None:
     return next(iter(lengths)) if len(lengths) == 1 else None
 
 
-def _latent_sites(seen: Visit, local: frozenset[str], own: Mapping[str, Any]) -> tuple[LatentSite, ...]:
+def _latents(seen: Visit, local: frozenset[str], own: Mapping[str, Any]) -> tuple[Latent, ...]:
     """Latent sites that rows share and their places in θ; transforms are filled in by ``_with_transforms``."""
     sites, start = [], 0
     for name, site in seen.latents.items():
@@ -245,7 +245,7 @@ def _latent_sites(seen: Visit, local: frozenset[str], own: Mapping[str, Any]) ->
         unconstrained = shape if name in own else site["unconstrained_shape"]
         size = int(np.prod(unconstrained))
         where = slice(start, start + size)
-        sites.append(LatentSite(name, shape, unconstrained, where, len(site["fn"].event_shape), None, own.get(name)))
+        sites.append(Latent(name, shape, unconstrained, where, len(site["fn"].event_shape), None, own.get(name)))
         start += size
     if not sites:
         if local:
@@ -258,8 +258,8 @@ def _latent_sites(seen: Visit, local: frozenset[str], own: Mapping[str, Any]) ->
 
 
 def _with_transforms(
-    model: Model, layout: Layout, leaves: Sequence[Any], sites: Sequence[LatentSite]
-) -> tuple[tuple[LatentSite, ...], tuple[np.ndarray, ...] | None]:
+    model: Model, layout: Layout, leaves: Sequence[Any], sites: Sequence[Latent]
+) -> tuple[tuple[Latent, ...], tuple[np.ndarray, ...] | None]:
     """The sites with their transforms, whose arrays, if any, are computed from the shared arguments.
 
     Returns:
@@ -282,7 +282,7 @@ def _with_transforms(
         values = iter(jax.jit(supports)(*empty, *[jnp.asarray(a) for a in shared]))
         flat = [next(values) if isinstance(leaf, Tracer) else leaf for leaf in seen["leaves"]]
     done = [
-        replace(site, transform=IdentityTransform() if site.own is not None else biject_to(support))
+        replace(site, transform=IdentityTransform() if site.native is not None else biject_to(support))
         for site, support in zip(sites, jax.tree.unflatten(seen["treedef"], flat), strict=True)
     ]
     return tuple(done), tuple(np.asarray(a) for a in shared) if computed and shared else None
@@ -325,16 +325,16 @@ def _compare(whole: Visit, n: int, one: Visit, two: Visit, local: frozenset[str]
 
 
 def _with_whole_numbers(
-    model: Model, layout: Layout, sites: tuple[LatentSite, ...], local: Sequence[Any], theta: Any, inputs: Sequence[Any]
-) -> tuple[LatentSite, ...]:
+    model: Model, layout: Layout, sites: tuple[Latent, ...], local: Sequence[Any], theta: Any, inputs: Sequence[Any]
+) -> tuple[Latent, ...]:
     """The sites, discrete ones given to the model as whole numbers where it does not run on floats (``mean[z]``).
 
     As floats they may be summed and multiplied into a field; whole numbers are opaque to it.
     """
-    if not any(isinstance(s.own, Finite) for s in sites):
+    if not any(isinstance(s.native, Finite) for s in sites):
         return sites
 
-    def runs(sites: tuple[LatentSite, ...]) -> None:
+    def runs(sites: tuple[Latent, ...]) -> None:
         outputs = RowOutputs(model, layout, sites, local)
 
         def priors(flat: jax.Array, *rest: Any) -> list[jax.Array]:
@@ -349,14 +349,14 @@ def _with_whole_numbers(
     except ModelError:
         raise
     except (TypeError, ValueError, IndexError):  # what indexing by a float, and shapes made of one, give
-        whole = tuple(replace(s, whole=True) if isinstance(s.own, Finite) else s for s in sites)
+        whole = tuple(replace(s, whole=True) if isinstance(s.native, Finite) else s for s in sites)
         runs(whole)
         return whole
     return sites
 
 
 def _refuse_dynamic_supports(
-    sites: Sequence[LatentSite], row_outputs: RowOutputs, theta: Any, inputs: Sequence[Any]
+    sites: Sequence[Latent], row_outputs: RowOutputs, theta: Any, inputs: Sequence[Any]
 ) -> None:
     """A latent site's value must be a function of its own unconstrained value alone."""
 

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from adfpp.engine.factor import FactorGroup, LocalBase, SiteOutputs, build_factors
+from adfpp.engine.factor import FactorGroup, LocalBase, Observation, build_factors
 from adfpp.engine.tilt import Moments
 from adfpp.engine.trace.field import Trace, trace
 from adfpp.model.arguments import Layout, Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.local import (
     Component,
+    LocalLatent,
     LocalPlan,
-    LocalSite,
     base_log_density,
     evaluated_once,
     exact_base,
@@ -23,7 +23,7 @@ from adfpp.model.local import (
     prior_draws,
     prior_elements,
 )
-from adfpp.model.program import LatentSite, substitution
+from adfpp.model.program import Latent, substitution
 from adfpp.model.visit import Visit, elements, quiet, visit
 
 
@@ -38,17 +38,15 @@ class RowOutputs:
     """
 
     def __init__(
-        self, model: Model, layout: Layout, sites: Sequence[LatentSite], local: Sequence[LocalSite] = ()
+        self, model: Model, layout: Layout, sites: Sequence[Latent], local: Sequence[LocalLatent] = ()
     ) -> None:
-        self.model, self.layout, self.sites, self.local = model, layout, sites, tuple(local)
+        self.model, self.layout, self.latents, self.local = model, layout, sites, tuple(local)
         self.plan: LocalPlan | None = None
         self.record: list[dict[str, Any]] = []
         self.base: tuple[int, int] | None = None
         start = sum(s.size for s in sites)
         self.continuous = tuple(
-            LatentSite(
-                s.name, s.shape, s.unconstrained_shape, slice(start + s.where.start, start + s.where.stop), 0, None
-            )
+            Latent(s.name, s.shape, s.unconstrained_shape, slice(start + s.where.start, start + s.where.stop), 0, None)
             for s in local
             if s.support is None
         )
@@ -56,12 +54,12 @@ class RowOutputs:
     def plan_locals(self, dtype: Any, inputs: Sequence[Any]) -> None:
         """Finds out how the local sites are integrated out."""
         if self.local:
-            start = sum(s.size for s in self.sites)
+            start = sum(s.size for s in self.latents)
             self.plan = plan_locals(self.seen, self._draw, self.local, start, dtype, inputs)
 
     def seen(self, theta: jax.Array, inputs: Sequence[Any], discrete: Mapping[str, Any] | None = None) -> Visit:
         """Visits the model at (θ, z) and these values of its discrete local sites, with one row's arrays."""
-        places = substitution((*self.sites, *self.continuous), theta)
+        places = substitution((*self.latents, *self.continuous), theta)
 
         def values(site: dict[str, Any]) -> Any:
             if discrete is not None and site["type"] == "sample" and site["name"] in discrete:
@@ -113,7 +111,7 @@ class RowOutputs:
         """Mean and sd ``(m,)`` of the continuous local numbers' base."""
         assert self.plan is not None
         mean, sd = (jnp.asarray(a, float) for a in self.plan.base(*inputs))
-        for s in self.plan.sites:
+        for s in self.plan.latents:
             if s.exact:
                 own = exact_base(seen.latents[s.name], s)
                 mean, sd = mean.at[s.where].set(own[0]), sd.at[s.where].set(own[1])
@@ -129,7 +127,7 @@ class RowOutputs:
     ) -> dict[str, Any]:
         """Components with the same sites and as many combinations, as the elements of one output."""
         assert self.plan is not None
-        exact = {i for s in self.plan.sites if s.exact for i in range(s.where.start, s.where.stop)}
+        exact = {i for s in self.plan.latents if s.exact for i in range(s.where.start, s.where.stop)}
 
         def term(c: Component, share: _Shares) -> jax.Array:
             total = _some(share.log_prob, c.observed) + _some(share.prior, c.priors)
@@ -194,14 +192,14 @@ class RowOutputs:
         event = parameter.shape[parameter.ndim - event_dim :] if event_dim else ()
         return jnp.broadcast_to(parameter, shape + event).reshape((count, *event))
 
-    def described(self, outputs: Sequence[Any]) -> list[SiteOutputs]:
+    def described(self, outputs: Sequence[Any]) -> list[Observation]:
         """The record with the trace's variables in the places of positions."""
 
         def at(i: int | None) -> Any:
             return None if i is None else outputs[i]
 
         return [
-            SiteOutputs(
+            Observation(
                 r["name"],
                 r["count"],
                 at(r["log_prob"]),
@@ -251,7 +249,7 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
             out.supported[name] = every if inside is None else inside
             out.finite[name] = _all_finite(value, count)
         out.log_prob[name] = log_prob if each.mask is None else jnp.where(out.counted[name], log_prob, 0.0)
-    for s in plan.sites:
+    for s in plan.latents:
         out.prior[s.name] = prior_elements(seen.latents[s.name], s, theta, plan.start)
     return out
 
@@ -287,7 +285,7 @@ def _all_finite(value: jax.Array, count: int) -> jax.Array:
 
 
 def analyse(
-    row_outputs: RowOutputs, theta: Any, inputs: Sequence[Any], moments: Moments, sites: Sequence[LatentSite]
+    row_outputs: RowOutputs, theta: Any, inputs: Sequence[Any], moments: Moments, sites: Sequence[Latent]
 ) -> tuple[Trace, list[FactorGroup]]:
     """Traces a row and cuts it; keeps custom derivatives whole unless looking into them makes a field smaller."""
     names = [(s.name, s.where) for s in (*sites, *row_outputs.continuous)]

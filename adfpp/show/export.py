@@ -224,8 +224,8 @@ class _Draws(NamedTuple):
         Where a site has another shape there, its axes have names of their own.
         """
         values, named = {}, {}
-        for site in self.program.sites:
-            if site.own is not None:
+        for site in self.program.latents:
+            if site.native is not None:
                 continue
             values[site.name] = self.theta[:, site.where].reshape((len(self.theta), *site.unconstrained_shape))
             named[site.name] = dims.get(site.name, ())
@@ -454,7 +454,7 @@ def _trajectory_group(
     values = {name: getattr(steps, name) for name in Trajectory._fields}
     dims: dict[str, list[str]] = {name: ["step"] for name in Trajectory._fields}
     dims |= dict.fromkeys(("mean", "sd"), ["step", "parameter"])
-    names = [n for site in run.posterior.sites for n in scalar_names(site.name, site.unconstrained_shape)]
+    names = [n for site in run.posterior.latents for n in scalar_names(site.name, site.unconstrained_shape)]
     return {"trajectory": Group(values, dims, False, {"parameter": names})}
 
 

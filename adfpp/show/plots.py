@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.judge.fits import Fit
-from adfpp.model import Joint, LatentSite, stripped
+from adfpp.model import Joint, Latent, stripped
 
 REFERENCE_COLOUR = "#707070"
 # Okabe and Ito's palette, told apart with any colour vision, without its grey and its yellow
@@ -530,7 +530,7 @@ def _trajectory(comparison: Compared, name: str) -> _Curve | None:
     parts = []
     for side in (0.0, -1.0, 1.0):
         flat = []
-        for site in filter(_is_elementwise, program.sites):
+        for site in filter(_is_elementwise, program.latents):
             # of a discrete site the mean alone is drawn, and not as one of its values
             theta = kept.mean[:, site.where] + side * (not site.discrete) * kept.sd[:, site.where]
             flat.append(np.asarray(site.value(jnp.asarray(theta), False)).reshape(len(theta), -1))
@@ -542,7 +542,7 @@ def _trajectory(comparison: Compared, name: str) -> _Curve | None:
 def _elementwise(fit: Fit) -> dict[int, int]:
     """By number of a parameter, its column in a learning curve."""
     numbers, start = [], 0
-    for site in fit.program.sites:
+    for site in fit.program.latents:
         size = int(np.prod(site.shape))
         if _is_elementwise(site):
             numbers += range(start, start + size)
@@ -550,7 +550,7 @@ def _elementwise(fit: Fit) -> dict[int, int]:
     return {number: column for column, number in enumerate(numbers)}
 
 
-def _is_elementwise(site: LatentSite) -> bool:
+def _is_elementwise(site: Latent) -> bool:
     """Whether each of a site's numbers is a function of one unconstrained number."""
     inner = stripped(site.transform)
     return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0

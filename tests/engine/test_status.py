@@ -15,7 +15,7 @@ from adfpp.engine.status import RowInfo, VisitInfo, join, worst_of
 
 def two_factors(x: Any, y: Any = None, z: Any = None) -> None:
     """A row has a factor with an infinite slope, and one on all four numbers that is reached by tempering alone."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([4]).to_event(1))
+    w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([4]).to_event(1))
     kink = -jnp.sum(jnp.abs(w - 2.5)) / 0.05
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=jnp.cbrt(w[0] - x)), obs=y)

@@ -24,17 +24,16 @@ from adfpp.engine.tilt import (
     MonteCarlo,
     Quadrature,
     Tilted,
-    closed_form,
     gaussian_tilt,
     moments_named,
     normal_tail,
     normal_tilt,
     probit_tilt,
-    register_tilt,
     rosenblatt_tilt,
     whole_line,
 )
 from adfpp.engine.trace.field import scalar_factor
+from adfpp.model.closed_forms import closed_form, register_tilt
 from benchmarks.accuracy import BATTERY, Likelihood
 from tests.oracles import Moments, gaussian_moments, probit_moments, rosenblatt_moments, tilted_moments
 

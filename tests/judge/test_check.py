@@ -64,7 +64,7 @@ def test_log_joint_is_numpyros_potential(joint: tuple[Joint, np.ndarray]) -> Non
     kwargs = dict(zip(j.program.layout.named("row"), j.rows, strict=True))
     x = kwargs.pop("x")
     for point, value in zip(theta, j.log_joint(theta), strict=True):
-        params = {s.name: point[s.where].reshape(s.unconstrained_shape) for s in j.program.sites}
+        params = {s.name: point[s.where].reshape(s.unconstrained_shape) for s in j.program.latents}
         assert value == pytest.approx(-float(potential_energy(noisy, (x,), kwargs, params)), rel=1e-10)
 
 
@@ -402,7 +402,7 @@ def test_the_scale_of_centred_groups_is_learned() -> None:
     log_p = stats.norm.logpdf(mean, 0, spread).sum(1) + stats.halfnorm.logpdf(np.exp(grid), 0, 3) + grid
     mass = np.exp(log_p - np.logaddexp.reduce(log_p))
     centre, sd = mass @ grid, np.sqrt(mass @ grid**2 - (mass @ grid) ** 2)
-    at = [s.where.start for s in result.posterior.sites if s.name == "tau"]
+    at = [s.where.start for s in result.posterior.latents if s.name == "tau"]
     belief = result.state.belief
     assert float(belief.mean[at[0]]) == pytest.approx(centre, abs=0.15 * sd)
     assert float(result.posterior.family.spread(belief, 9)[at[0]]) == pytest.approx(sd, rel=0.15)

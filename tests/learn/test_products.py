@@ -380,7 +380,7 @@ def test_sites_by_name_that_are_all_gaussian_are_the_gaussian_families() -> None
     data, _ = linear.simulate(jax.random.key(6), 50)
     for name in ("full", "diagonal"):
         whole = folded(linear.model, name, **data)
-        names = {s.name: name for s in whole.posterior.sites}
+        names = {s.name: name for s in whole.posterior.latents}
         by_site = folded(linear.model, names, **data)
         np.testing.assert_array_equal(by_site.state.belief.mean, whole.state.belief.mean)
 

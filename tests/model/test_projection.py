@@ -46,7 +46,7 @@ def of(
     mean, scale = adf.init(KEY, X, Y, **options).belief
     mean, scale = np.asarray(mean), np.asarray(scale)
     covariance = scale @ scale.T if scale.ndim == 2 else scale**2 * np.eye(len(mean))
-    return mean, covariance, tuple(site.prior for site in adf.explain(X, Y).sites)
+    return mean, covariance, tuple(site.prior for site in adf.explain(X, Y).latents)
 
 
 def site(prior: Any, name: str = "w") -> Callable[[], Array]:
@@ -388,8 +388,8 @@ def test_explain_tells_the_prior_in_use() -> None:
         observed(x, y, sample("w", dist.HalfNormal(1.0)))
 
     adf = adfpp.ADF(model)
-    assert adf.explain(X, Y).sites[0].prior == "moments by quadrature"
-    assert adf.explain(X, Y, prior={"w": dist.LogNormal(0.0, 1.0)}).sites[0].prior == "exact"
+    assert adf.explain(X, Y).latents[0].prior == "moments by quadrature"
+    assert adf.explain(X, Y, prior={"w": dist.LogNormal(0.0, 1.0)}).latents[0].prior == "exact"
 
 
 def test_projection_in_float32(float32: None) -> None:

@@ -189,15 +189,15 @@ def test_everything_belongs_together_row_by_row(wide: Any) -> None:
     """The same draws in every group, by NumPyro's own functions."""
     result, args, data, exported = wide
     program = result.posterior.program
-    sites = {s.name: flat(exported, "posterior", s.name) for s in program.sites}
+    sites = {s.name: flat(exported, "posterior", s.name) for s in program.latents}
     theirs = log_likelihood(grouped, sites, *args, **data)
     for name in ("y", "z"):
         np.testing.assert_allclose(flat(exported, "log_likelihood", name), theirs[name], atol=1e-8)
     again = Predictive(grouped, sites, return_sites=["mean", "double"])(jax.random.key(9), *args, **data)
     for name in ("mean", "double"):
         np.testing.assert_allclose(flat(exported, "posterior", name), again[name], atol=1e-10)
-    free = {s.name: flat(exported, "unconstrained_posterior", s.name) for s in program.sites}
-    for site in program.sites:
+    free = {s.name: flat(exported, "unconstrained_posterior", s.name) for s in program.latents}
+    for site in program.latents:
         np.testing.assert_allclose(site.transform(jnp.asarray(free[site.name])), sites[site.name], atol=1e-10)
     prior = {
         "w": norm.logpdf(sites["w"]).sum(1),

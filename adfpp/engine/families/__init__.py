@@ -1,11 +1,11 @@
 """Families of approximate posteriors: one class a family."""
 
 from adfpp.engine.families.gaussian import Belief, Diagonal, Family, Full, Gaussian, InTheta, Spherical, family_named
-from adfpp.engine.families.product.product import BySite, Part, Product, ProductBelief, asked_family
+from adfpp.engine.families.product.product import ByLatent, Part, Product, ProductBelief, asked_family
 
 __all__ = [
     "Belief",
-    "BySite",
+    "ByLatent",
     "Diagonal",
     "Family",
     "Full",

@@ -122,9 +122,9 @@ def _rows(
 
 
 def _refuse_unlike(name: str, learner: Learner, program: Program, shape: tuple[int, ...]) -> None:
-    sites = {s.name: s.shape for s in program.sites}
-    site = program.sites[0] if len(sites) == 1 else None
-    real = site is not None and site.own is None and isinstance(stripped(site.transform), IdentityTransform)
+    sites = {s.name: s.shape for s in program.latents}
+    site = program.latents[0] if len(sites) == 1 else None
+    real = site is not None and site.native is None and isinstance(stripped(site.transform), IdentityTransform)
     if list(sites.values()) != [shape] or not real:
         raise ValueError(
             f"Run {name!r} is a {type(learner).__name__} with {shape} weights; it can be compared on a model whose "

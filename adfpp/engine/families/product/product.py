@@ -20,7 +20,7 @@ from adfpp.engine.sites import pack, unpack
 _PARTS = {"gamma": Gamma(), "inverse_gamma": InverseGamma(), "beta": Beta()}
 _GAUSSIAN = {"full": Full(), "diagonal": Diagonal(), "spherical": Spherical()}
 _ALIASES = {"normal": "diagonal", "lognormal": "diagonal", "inversegamma": "inverse_gamma"}
-SITE_FAMILIES = (
+LATENT_FAMILIES = (
     "full",
     "diagonal",
     "normal",
@@ -383,7 +383,7 @@ def _from_natural(part: Part, natural: jax.Array) -> tuple[Any, jax.Array]:
 
 
 @dataclass(frozen=True)
-class BySite:
+class ByLatent:
     """What a user asks for: a family for some sites, by name; the others are Gaussian, or follow from their support.
 
     Attributes:
@@ -402,21 +402,21 @@ class BySite:
 def asked_family(family: Any) -> Any:
     """A family by its name, families by site, or a family as it is."""
     if not isinstance(family, Mapping):
-        return family if isinstance(family, BySite) else family_named(family)
+        return family if isinstance(family, ByLatent) else family_named(family)
     named = []
     for site, own in family.items():
         name = own if isinstance(own, str) else getattr(own, "name", repr(own))
-        if name not in SITE_FAMILIES and name not in _ALIASES:
-            raise ValueError(f"family gives site {site!r} {name!r}; it may be one of {sorted(SITE_FAMILIES)}.")
+        if name not in LATENT_FAMILIES and name not in _ALIASES:
+            raise ValueError(f"family gives site {site!r} {name!r}; it may be one of {sorted(LATENT_FAMILIES)}.")
         named.append((site, name))
-    return BySite(tuple(named))
+    return ByLatent(tuple(named))
 
 
-def site_family(name: str, size: int, values: tuple[float, ...] | None) -> Exponential | Full | Diagonal | Spherical:
+def latent_family(name: str, size: int, values: tuple[float, ...] | None) -> Exponential | Full | Diagonal | Spherical:
     """The family with this name for a site.
 
     Args:
-        name: One of ``SITE_FAMILIES``.
+        name: One of ``LATENT_FAMILIES``.
         size: Length of the site's event, for "dirichlet".
         values: Of a discrete site.
     """
