@@ -10,6 +10,7 @@ from scipy.special import erfc, log_ndtr
 from scipy.stats import norm
 
 from adfpp.papers.theory import ising, perceptron
+from adfpp.papers.theory.bona import bona, bona_beta_law, bona_drift
 from adfpp.papers.theory.channel import evidence_rate, information
 
 Floats = NDArray[np.float64]
@@ -47,9 +48,9 @@ def test_channel_is_the_average_over_rows(q: float, noise: float, flip: float) -
     def entropy(u: float) -> float:
         return sum(label(s * u) * np.log(label(s * u)) for s in (-1, 1) if label(s * u) > 0)
 
-    found = information(1.0 - q, noise, flip), evidence_rate(1.0 - q, noise, flip)
-    wanted = average(squared_score, q / spread), average(entropy, q / spread)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    actual = information(1.0 - q, noise, flip), evidence_rate(1.0 - q, noise, flip)
+    expected = average(squared_score, q / spread), average(entropy, q / spread)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("noise", "flip"), CHANNELS)
@@ -86,21 +87,21 @@ def test_impossible_channels_are_refused(noise: float, flip: float) -> None:
 @pytest.mark.parametrize("signal", [1e-3, 0.3, 2.0, 30.0])
 def test_ising_gap(signal: float) -> None:
     """Both forms of the overlap, E tanh and E tanh² over N(q̂, q̂), and the gap of large signals to all digits."""
-    found = 1.0 - ising.gap(signal)
+    actual = 1.0 - ising.gap(signal)
     root = np.sqrt(signal)
-    np.testing.assert_allclose(found, average(lambda z: float(np.tanh(signal + root * z)), 1.0), rtol=1e-9)
-    np.testing.assert_allclose(found, average(lambda z: float(np.tanh(signal + root * z)) ** 2, 1.0), rtol=1e-9)
+    np.testing.assert_allclose(actual, average(lambda z: float(np.tanh(signal + root * z)), 1.0), rtol=1e-9)
+    np.testing.assert_allclose(actual, average(lambda z: float(np.tanh(signal + root * z)) ** 2, 1.0), rtol=1e-9)
     # e^{−q̂/2} ∫ sech λ dλ/√(2πq̂) = e^{−q̂/2} √(π/2q̂) for large signals
     np.testing.assert_allclose(ising.gap(1000.0), np.exp(-500.0) * np.sqrt(np.pi / 2000.0), rtol=2e-3)
 
 
 def test_ising_transition_of_the_step() -> None:
     """The numbers known since 1990: the posterior jumps at 1.245, the uninformed state vanishes at 1.493."""
-    found = ising.transition()
-    assert found is not None
-    np.testing.assert_allclose(found.equilibrium, 1.245, atol=5e-4)
-    np.testing.assert_allclose(found.vanishes, 1.493, atol=5e-4)
-    assert found.appears == 0.0
+    actual = ising.transition()
+    assert actual is not None
+    np.testing.assert_allclose(actual.equilibrium, 1.245, atol=5e-4)
+    np.testing.assert_allclose(actual.vanishes, 1.493, atol=5e-4)
+    assert actual.appears == 0.0
     curve = ising.bayes_batch([1.24, 1.25, 1.49, 1.4950])
     np.testing.assert_array_equal(curve.equilibrium.overlap == 1.0, [False, True, True, True])
     np.testing.assert_array_equal(curve.low.overlap == 1.0, [False, False, False, True])
@@ -121,8 +122,8 @@ def test_ising_transition_needs_little_noise() -> None:
 )
 def test_ising_branches_are_the_ends_of_iteration(alpha: float, noise: float, flip: float) -> None:
     """Iterating q̂ ← α I(q) from q = 0 and from q = 1 ends at the low and at the high branch."""
-    found = ising.bayes_batch(alpha, noise, flip)
-    for branch, gap in ((found.low, 1.0), (found.high, 0.0)):
+    actual = ising.bayes_batch(alpha, noise, flip)
+    for branch, gap in ((actual.low, 1.0), (actual.high, 0.0)):
         for _ in range(300):
             signal = alpha * information(gap, noise, flip)
             gap = float(ising.gap(signal))
@@ -167,7 +168,7 @@ def learn_signs(
     rng = np.random.default_rng(5)
     teacher = rng.choice([-1.0, 1.0], (SEEDS, size))
     logit = np.zeros((SEEDS, size))
-    found = []
+    actual = []
     for t in range(1, round(max(alphas) * size) + 1):
         x = rng.standard_normal((SEEDS, size)) / np.sqrt(size)
         label = np.sign(np.sum(x * teacher, axis=1) + noise * rng.standard_normal(SEEDS))
@@ -192,15 +193,16 @@ def learn_signs(
             ratio = np.exp(norm.logpdf(u) - log_ndtr(u))
             logit = logit + x * (label * ratio / sd)[:, None]
         if any(t == round(alpha * size) for alpha in alphas):
-            found.append((np.mean(np.tanh(logit) * teacher, axis=1), np.mean(np.sign(logit) != teacher, axis=1)))
-    return found
+            actual.append((np.mean(np.tanh(logit) * teacher, axis=1), np.mean(np.sign(logit) != teacher, axis=1)))
+    return actual
 
 
-def deviation(sample: Floats, wanted: float) -> float:
+def deviation(sample: Floats, expected: float) -> float:
     """Of the sample's mean from `wanted`, in standard errors."""
-    return float(abs(sample.mean() - wanted) / (sample.std(ddof=1) / np.sqrt(sample.size)))
+    return float(abs(sample.mean() - expected) / (sample.std(ddof=1) / np.sqrt(sample.size)))
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("noise", "flip"), [(0.0, 0.0), (0.5, 0.0), (0.2, 0.1)])
 def test_ising_online_curve_is_what_a_simulation_does(noise: float, flip: float) -> None:
     """Overlap and wrong bits of eight learners of 400 weights, within 4 standard errors."""
@@ -211,6 +213,7 @@ def test_ising_online_curve_is_what_a_simulation_does(noise: float, flip: float)
         assert deviation(wrong, curve.wrong_bits[k]) < 4
 
 
+@pytest.mark.papers
 def test_ising_online_needs_the_field_without_the_weight() -> None:
     """With the weight's own part left in the field the first-order rule falls far behind."""
     ((overlap, _),) = learn_signs("with the weight", 0.5, 0.0, (2.0,))
@@ -238,30 +241,30 @@ def test_ising_errors_follow_from_the_overlap() -> None:
 def test_batch_bayes_figures() -> None:
     """Opper's Figure 2, noise² = 0.7788, and the Bayes rule without noise, to the digits given; 0.44/α."""
     alpha = np.array([1.0, 2.0, 4.0, 6.0, 8.0, 10.0])
-    wanted = [0.3206, 0.2618, 0.2002, 0.1671, 0.1460, 0.1311]
-    np.testing.assert_allclose(perceptron.bayes_batch(alpha, np.sqrt(0.7788)).error, wanted, atol=5.1e-5)
+    expected = [0.3206, 0.2618, 0.2002, 0.1671, 0.1460, 0.1311]
+    np.testing.assert_allclose(perceptron.bayes_batch(alpha, np.sqrt(0.7788)).error, expected, atol=5.1e-5)
     alpha = np.array([1.0, 2.0, 4.0, 10.0, 300.0])
-    wanted = [0.2544, 0.3491, 0.4091, 0.4357, 0.4417]
-    np.testing.assert_allclose(alpha * perceptron.bayes_batch(alpha).error, wanted, atol=5.1e-5)
+    expected = [0.2544, 0.3491, 0.4091, 0.4357, 0.4417]
+    np.testing.assert_allclose(alpha * perceptron.bayes_batch(alpha).error, expected, atol=5.1e-5)
 
 
 def test_bona_figures() -> None:
     """The corrected (22) gives the curve of the simulations, 0.88/α and ζα² → 7.7; as printed it gives no constant."""
     alpha = np.array([1.0, 2.0, 5.0, 10.0, 50.0, 1000.0])
-    curve = perceptron.bona(alpha)
+    curve = bona(alpha)
     np.testing.assert_allclose(alpha * curve.error, [0.2711, 0.4085, 0.5980, 0.7117, 0.8423, 0.8812], atol=5.1e-5)
     np.testing.assert_allclose(curve.width[-1] * alpha[-1] ** 2, 7.66, atol=6e-3)
-    np.testing.assert_allclose(perceptron.bona(1000.0, as_printed=True).error, 2.80 / 1000, atol=5e-6)
+    np.testing.assert_allclose(bona(1000.0, as_printed=True).error, 2.80 / 1000, atol=5e-6)
 
 
 def test_bona_from_the_prior_is_the_optimum() -> None:
     """Two routes to one curve: the letter's three equations, and dq̂/dα = I read off; Q + ζ stays 1, ρ² = Q."""
     alpha = np.array([0.01, 1.0, 30.0, 1e4, 1e6])
-    curve, best = perceptron.bona(alpha), perceptron.optimal_online(alpha)
+    curve, best = bona(alpha), perceptron.optimal_online(alpha)
     np.testing.assert_allclose(curve.error, best.error, rtol=1e-6)
     np.testing.assert_allclose(curve.length + curve.width, 1.0, rtol=1e-7)
     np.testing.assert_allclose(curve.overlap**2, curve.length, rtol=1e-7)
-    wider = perceptron.bona(alpha, width=9.0)
+    wider = bona(alpha, width=9.0)
     np.testing.assert_allclose(wider.error, curve.error, rtol=1e-6)
     np.testing.assert_allclose(wider.width, 9 * curve.width, rtol=1e-6)
 
@@ -269,12 +272,12 @@ def test_bona_from_the_prior_is_the_optimum() -> None:
 def test_bona_recovers_from_a_wrong_start() -> None:
     """A confident wrong direction costs, and the law is the same in the end."""
     alpha = np.array([1.0, 1e6])
-    wrong, right = perceptron.bona(alpha, length=4.0, width=0.5, overlap=0.05), perceptron.bona(alpha)
+    wrong, right = bona(alpha, length=4.0, width=0.5, overlap=0.05), bona(alpha)
     assert wrong.error[0] > 1.2 * right.error[0]
     np.testing.assert_allclose(wrong.error[1], right.error[1], rtol=1e-3)
-    np.testing.assert_allclose(perceptron.bona(0.0, length=4.0, width=0.5, overlap=0.05).width, 0.5)
+    np.testing.assert_allclose(bona(0.0, length=4.0, width=0.5, overlap=0.05).width, 0.5)
     with pytest.raises(ValueError, match="overlap with the teacher"):
-        perceptron.bona(alpha, length=1.0)
+        bona(alpha, length=1.0)
 
 
 def whole(f: Callable[[float], float]) -> float:
@@ -303,11 +306,12 @@ def test_bona_drift_is_the_letters_equations(state: tuple[float, float, float]) 
     second = rho / (np.pi**1.5 * ratio) * whole(lambda t: agree(t) * big(t))
     angle = np.arccos(rho)
     for as_printed in (False, True):
-        found = perceptron.bona_drift(length, width, angle, as_printed=as_printed)
-        np.testing.assert_allclose(found[:2], [longer, wider], rtol=1e-8)
-        np.testing.assert_allclose(-np.sin(angle) * found.angle, first - (1 + as_printed) * second, rtol=1e-8)
+        actual = bona_drift(length, width, angle, as_printed=as_printed)
+        np.testing.assert_allclose(actual[:2], [longer, wider], rtol=1e-8)
+        np.testing.assert_allclose(-np.sin(angle) * actual.angle, first - (1 + as_printed) * second, rtol=1e-8)
 
 
+@pytest.mark.papers
 def test_bona_erratum_is_an_average_of_21() -> None:
     """(21) over both fields, the labels being the teacher's, by SciPy in two dimensions: the corrected (22)."""
     length, width, rho = 0.4, 0.6, 0.5
@@ -319,19 +323,19 @@ def test_bona_erratum_is_an_average_of_21() -> None:
         chance = norm.pdf(student) * norm.pdf(teacher, rho * student, np.sqrt(1 - rho**2))
         return float(2 * chance * (pull - rho * width / (np.pi * length) * force**2))
 
-    wanted = dblquad(gained, -9, 9, 0, 9, epsabs=1e-10)[0]
+    expected = dblquad(gained, -9, 9, 0, 9, epsabs=1e-10)[0]
     angle = np.arccos(rho)
-    right, printed = (perceptron.bona_drift(length, width, angle, as_printed=k).angle for k in (False, True))
-    np.testing.assert_allclose(-np.sin(angle) * right, wanted, rtol=1e-7)
-    assert abs(np.sin(angle) * printed + wanted) > 0.3 * wanted
+    right, printed = (bona_drift(length, width, angle, as_printed=k).angle for k in (False, True))
+    np.testing.assert_allclose(-np.sin(angle) * right, expected, rtol=1e-7)
+    assert abs(np.sin(angle) * printed + expected) > 0.3 * expected
 
 
 @pytest.mark.parametrize("q", [1e-3, 0.4, 0.99, 1 - 1e-6])
 def test_bona_as_printed_stands_still_where_the_belief_is_right(q: float) -> None:
     """Where Q = ρ² and ζ = 1 − Q the two terms of (22) as printed cancel; corrected it is dq = (1 − q)² I dα."""
     angle = np.arctan2(np.sqrt(1 - q), np.sqrt(q))
-    right = perceptron.bona_drift(q, 1 - q, angle)
-    printed = perceptron.bona_drift(q, 1 - q, angle, as_printed=True)
+    right = bona_drift(q, 1 - q, angle)
+    printed = bona_drift(q, 1 - q, angle, as_printed=True)
     assert abs(printed.angle) < 1e-9 * abs(right.angle)
     gained = (1 - q) ** 2 * information(1 - q)
     np.testing.assert_allclose(-2 * np.sin(angle) * np.cos(angle) * right.angle, gained, rtol=1e-9)
@@ -365,26 +369,26 @@ def test_bona_drift_at_finite_beta(beta: float, state: tuple[float, float, float
     slope, bend = np.array([tilted(np.sqrt(length) * v) for v in u]).T
     seen = weight * norm.cdf(u / np.tan(angle))
     turn = weight * norm.pdf(u / np.tan(angle))
-    wanted = [
+    expected = [
         np.sum(seen * (2 * width * np.sqrt(length) * u * slope + width**2 * slope**2)),
         np.sum(seen * width**2 * bend),
         width / np.sqrt(length) * np.sin(angle) * np.sum(turn * slope)
         - rho * width**2 / (2 * length) * np.sum(seen * slope**2),
     ]
-    found = perceptron.bona_drift(length, width, angle, beta)
-    np.testing.assert_allclose([found.length, found.width, -np.sin(angle) * found.angle], wanted, rtol=1e-8)
+    actual = bona_drift(length, width, angle, beta)
+    np.testing.assert_allclose([actual.length, actual.width, -np.sin(angle) * actual.angle], expected, rtol=1e-8)
 
 
 def test_bona_at_finite_beta_between_two_limits() -> None:
     """As the step while β is large beside 1/√ζ; then the law of α^(−3/4), whose next term falls off as α^(−1/4)."""
     alpha = np.array([0.1, 3.0, 100.0])
-    cold, step = perceptron.bona(alpha, beta=1e6), perceptron.bona(alpha)
+    cold, step = bona(alpha, beta=1e6), bona(alpha)
     np.testing.assert_allclose(cold.error, step.error, rtol=1e-6)
     np.testing.assert_allclose(cold.width, step.width, rtol=1e-3)
     for beta in (0.3, 5.0):
         far = np.array([1e6, 1e9])
-        curve = perceptron.bona(far, beta=beta)
-        apart = curve.error / perceptron.bona_beta_law(far, beta, curve.length[-1]) - 1.0
+        curve = bona(far, beta=beta)
+        apart = curve.error / bona_beta_law(far, beta, curve.length[-1]) - 1.0
         assert np.all(np.abs(apart) < [2e-2, 2e-3])
         np.testing.assert_allclose(curve.width * far * beta, np.sqrt(2 * np.pi * curve.length), rtol=1e-2)
 
@@ -394,6 +398,7 @@ def cosine(w: Floats, teacher: Floats) -> Floats:
     return np.sum(w * teacher, axis=1) / np.linalg.norm(w, axis=1) / np.linalg.norm(teacher, axis=1)
 
 
+@pytest.mark.papers
 def test_optimal_online_is_what_a_simulation_does() -> None:
     """Spherical ADF, (9.4) of Opper, of a ±1 teacher with noise: its error, and the wrong signs of its mean."""
     size, noise, alpha = 400, 0.5, 3.0
@@ -446,20 +451,21 @@ def test_rosenblatt_online() -> None:
 @pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
 def test_annealed_perceptron_tends_to_its_law(rate: float) -> None:
     """(6) at α = 1e8, at rate 1 up to a constant beside ln α; from an error of 1/2 at α = 1."""
-    found = perceptron.annealed_perceptron(1e8, rate) / perceptron.annealed_perceptron_law(1e8, rate)
-    np.testing.assert_allclose(found, 1.0, rtol=0.1 if rate == 1 else 1e-4)
+    actual = perceptron.annealed_perceptron(1e8, rate) / perceptron.annealed_perceptron_law(1e8, rate)
+    np.testing.assert_allclose(actual, 1.0, rtol=0.1 if rate == 1 else 1e-4)
 
 
 def test_annealed_perceptron_is_slower_below_rate_one() -> None:
     """The error falls as α^{−rate}, and the law, which depends on the start, is refused; rate 2 is the best."""
-    found = perceptron.annealed_perceptron([1e6, 1e8], 0.5)
-    np.testing.assert_allclose(found[0] / found[1], 10.0, rtol=1e-2)
-    with pytest.raises(ValueError, match="below rate 1"):
+    actual = perceptron.annealed_perceptron([1e6, 1e8], 0.5)
+    np.testing.assert_allclose(actual[0] / actual[1], 10.0, rtol=1e-2)
+    with pytest.raises(ValueError, match="rate must be at least 1"):
         perceptron.annealed_perceptron_law(10.0, 0.5)
     laws = [float(perceptron.annealed_perceptron_law(1.0, rate)) for rate in (1.8, 2.0, 2.2)]
     assert min(laws) == laws[1] == 4 / np.pi
 
 
+@pytest.mark.papers
 def test_annealed_perceptron_is_what_a_simulation_does() -> None:
     """Rate 2 entered at α = 5 with an error of 0.1, read at α = 12, N = 300."""
     size = 300
@@ -468,6 +474,7 @@ def test_annealed_perceptron_is_what_a_simulation_does() -> None:
     assert deviation(last, float(perceptron.annealed_perceptron(12.0, 2.0, 5.0, 0.1))) < 4
 
 
+@pytest.mark.papers
 def test_constant_rate_ends_at_its_floor() -> None:
     """η/√(2π³) with η = 0.3, N = 150, the last half of 120 N rows: within 3%."""
     errors, _ = perceptron_rule(np.full(120 * 150, 0.3), True, 150, np.cos(0.12), seed=9)
@@ -499,11 +506,11 @@ def test_cramer_rao_threshold() -> None:
 def test_curves_keep_shapes_and_refuse_negative_times(curve: Callable[[object], object]) -> None:
     """A number gives numbers, a matrix matrices; the error is one half at the start and falls from there."""
     for alpha in (1.0, [[0.0, 0.1], [0.2, 0.3]]):
-        found = curve(alpha)
-        found = found.low if isinstance(found, ising.BatchCurve) else found
-        assert isinstance(found, ising.Curve | perceptron.Curve)
-        assert np.shape(found.error) == np.shape(found.overlap) == np.shape(alpha)
-    assert found.error[0, 0] == 0.5
-    assert np.all(np.diff(found.error.ravel()) < 0)
+        actual = curve(alpha)
+        actual = actual.low if isinstance(actual, ising.BatchCurve) else actual
+        assert isinstance(actual, ising.Curve | perceptron.Curve)
+        assert np.shape(actual.error) == np.shape(actual.overlap) == np.shape(alpha)
+    assert actual.error[0, 0] == 0.5
+    assert np.all(np.diff(actual.error.ravel()) < 0)
     with pytest.raises(ValueError, match="alpha"):
         curve(-1.0)
