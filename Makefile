@@ -9,10 +9,12 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo reproduce check format bench clean
+.PHONY: help test test-slow test-papers demo reproduce check format bench clean
 
 help:
 	@echo "make test       run the tests           (ARGS='-k field' is passed on to pytest)"
+	@echo "make test-slow  run the tests that take long"
+	@echo "make test-papers  run the tests of the papers' algorithms, curves and tables"
 	@echo "make demo       run examples/demo.py"
 	@echo "make reproduce  the papers' figures and tables, the short way"
 	@echo "make check      formatting, lint, types"
@@ -23,10 +25,16 @@ help:
 test: $(VENV)/test.stamp
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-slow: $(VENV)/test.stamp
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-papers: $(VENV)/test.stamp
+	@$(BIN)/python -m pytest -m papers $(ARGS)
+
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-reproduce: $(VENV)/demo.stamp
+reproduce: $(VENV)/papers.stamp
 	@$(BIN)/adfpp reproduce --all --quick $(ARGS)
 
 check: $(VENV)/check.stamp
