@@ -14,7 +14,7 @@ from adfpp.papers.theory import perceptron as theory
 
 
 def test_curve_constants_hold() -> None:
-    """The corrected equations are the optimum's curve to 1e-6, the letter's .88, and FACTS' figures; printed, not."""
+    """Corrected, the equations give the optimum's curve to 1e-6 and the letter's 0.88; as printed they give neither."""
     findings = curve.constants()
     assert all(f.passes for f in findings if f.held)
     values = [f.value for f in findings if f.held == "theory"]
@@ -24,7 +24,7 @@ def test_curve_constants_hold() -> None:
 
 
 def test_table_constants_hold() -> None:
-    """Table I's four constants, from four curves: (2/3)^(1/3)/π is Rosenblatt's, and batch is half of online."""
+    """The four constants of Table I follow from four curves; batch Bayes has half the online constant."""
     findings = table.limits()
     assert all(f.passes for f in findings)
     rosenblatt, optimum, online, batch = (f.value for f in findings)
@@ -43,7 +43,7 @@ def test_a_row_gains_nothing_by_the_equation_as_printed() -> None:
 
 @pytest.mark.parametrize("beta", [0.3, 4.0])
 def test_soft_perceptron_is_the_letters_model(beta: float) -> None:
-    """Prior N(0, 1) and exp(−β V), V of (9), by NumPy."""
+    """The log density is that of the prior N(0, 1) and of exp(−β V), with V of (9), in NumPy."""
     rng = np.random.default_rng(3)
     x, y, w = rng.normal(size=(6, 5)), np.array([0, 1, 1, 0, 1, 0]), rng.normal(size=5)
     sign = 2 * y - 1
@@ -54,14 +54,14 @@ def test_soft_perceptron_is_the_letters_model(beta: float) -> None:
 
 
 def test_order_parameters() -> None:
-    """Error, Q, ζ and ρ of a mean at a known angle."""
+    """Error, Q, ζ and ρ are known for a mean at a known angle."""
     teacher, mean = np.array([2.0, 0.0, 0.0, 0.0]), np.array([3.0, 4.0, 0.0, 0.0])
     actual = streams.order_parameters(jax.numpy.asarray(mean), jax.numpy.asarray(0.5), jax.numpy.asarray(teacher))
     np.testing.assert_allclose(actual, [math.acos(0.6) / math.pi, 25 / 4, 0.5, 0.6], rtol=1e-12)
 
 
 def test_rows_are_the_teachers() -> None:
-    """Standard normal inputs in double precision, labelled without noise."""
+    """Inputs are standard normal numbers in double precision; labels are those of the teacher."""
     teacher = jax.numpy.asarray(np.random.default_rng(4).normal(size=50))
     x, y = clean_rows(teacher, jax.random.key(5), 400)
     assert x.dtype == y.dtype == np.float64
@@ -71,5 +71,5 @@ def test_rows_are_the_teachers() -> None:
 
 
 def test_places_of_alphas() -> None:
-    """The chunk after which α N rows have been learned."""
+    """The index of the chunk after which α N rows have been learned."""
     np.testing.assert_array_equal(streams.chunk_indices((1.0, 2.5), 100), [1, 4])

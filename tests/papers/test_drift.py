@@ -19,7 +19,7 @@ pytestmark = pytest.mark.papers
 
 
 def test_spherical_without_drift_is_the_optimal_online_curve() -> None:
-    """The limit of slow drift, at times at which it has done nothing yet."""
+    """At a negligible drift the course is the optimal online curve."""
     alpha = np.array([0.1, 1.0, 10.0])
     np.testing.assert_allclose(theory.spherical_course(alpha, 1e-12), optimal_online(alpha).error, rtol=1e-6)
     noisy = theory.spherical_course(alpha, 1e-12, 0.5, 0.1)
@@ -28,7 +28,7 @@ def test_spherical_without_drift_is_the_optimal_online_curve() -> None:
 
 @pytest.mark.parametrize("flip", [0.0, 0.1])
 def test_courses_end_in_the_steady_states(flip: float) -> None:
-    """Long after."""
+    """At large α the courses are at the steady states."""
     best = theory.best_rate(0.05, flip)
     assert theory.spherical_course(400.0, 0.05, flip=flip) == pytest.approx(float(theory.spherical(0.05, flip=flip)))
     course = theory.constant_rate_course(400.0, 0.05, float(best.rate), flip)
@@ -36,7 +36,7 @@ def test_courses_end_in_the_steady_states(flip: float) -> None:
 
 
 def test_spherical_course_is_the_equation_for_q() -> None:
-    """dq/dα = (1 − q)² I(1 − q) − 2·drift·q, as it was derived, by another solver."""
+    """Another solver of dq/dα = (1 − q)² I(1 − q) − 2·drift·q gives the same error."""
 
     def slope(alpha: float, q: np.ndarray) -> np.ndarray:
         return (1 - q) ** 2 * information(1 - q, 0.0, 0.1) - 2 * 0.03 * q
@@ -54,11 +54,11 @@ def test_constant_rate_against_integrals_over_the_fields(flip: float) -> None:
     rho = math.cos(theta)
 
     def edge(h: float) -> float:
-        """Where b changes its sign."""
+        """The z at which b changes its sign."""
         return float(np.clip(-rho * h / math.sin(theta), -12.0, 12.0))
 
     def mean(of: Callable[[float, float, float], float]) -> float:
-        """Over h and z, b = ρh + √(1 − ρ²)z, and over whether the label is turned; split where the signs change."""
+        """Mean over h and z, b = ρh + √(1 − ρ²)z, and over flips of the label; split where the signs change."""
         total = 0.0
         for turned, chance in ((1.0, 1.0 - flip), (-1.0, flip)):
             if chance == 0.0:
@@ -82,7 +82,7 @@ def test_constant_rate_against_integrals_over_the_fields(flip: float) -> None:
 
 @pytest.mark.parametrize("flip", [0.0, 0.1])
 def test_best_rate_is_the_best(flip: float) -> None:
-    """Against a fine grid of rates."""
+    """No rate on a fine grid has a smaller error."""
     rates = np.geomspace(0.05, 5.0, 2001)
     for drift in (0.003, 0.3):
         best = theory.best_rate(drift, flip)
@@ -92,7 +92,7 @@ def test_best_rate_is_the_best(flip: float) -> None:
 
 
 def test_laws_at_small_drift() -> None:
-    """Within 1e-4 at a drift of 1e-9, and in the ratio of a third power."""
+    """At a drift of 1e-9 the errors are at their laws within 1e-4."""
     adf, rule = theory.small_drift(1e-9)
     assert float(theory.spherical(1e-9)) == pytest.approx(float(adf), rel=1e-4)
     assert float(theory.best_rate(1e-9).error) == pytest.approx(float(rule), rel=1e-4)
@@ -106,7 +106,7 @@ def test_refusals(call: Callable[[], object]) -> None:
 
 
 def test_followers_are_moved_as_the_teacher_is() -> None:
-    """After rows that tell nothing (x = 0), the belief is where the transition of each dynamics puts it."""
+    """After rows without information (x = 0), the belief is where the transition of each dynamics puts it."""
     size, drift, setting = 3, 0.2, 0
     with jax.enable_x64(True):
         some = candidates(size, np.array([[drift, 0.0]]))
@@ -132,7 +132,7 @@ def test_followers_are_moved_as_the_teacher_is() -> None:
 
 
 def test_perceptron_with_a_given_rate() -> None:
-    """By hand, in NumPy."""
+    """The weights are those of a loop in NumPy."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 4)), rng.integers(0, 2, 20).astype(float)
     with jax.enable_x64(True):

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.papers
 
 
 def powers(x: np.ndarray) -> np.ndarray:
-    """1, x, x²."""
+    """The functions 1, x and x²."""
     return x[..., None] ** np.arange(3)
 
 
@@ -52,7 +52,7 @@ def brute(course: Course, rows: int, step: Callable[[np.ndarray, np.ndarray, flo
 
 
 def test_course_of_irma_is_the_mean_over_all_streams() -> None:
-    """By enumeration of two rows, with equation (8) as it stands and a Gram matrix on another domain."""
+    """By enumeration of two rows, with equation (8) and a Gram matrix on another domain."""
     gram = np.array([[quad(lambda x, k=i + j: x**k, -0.2, 3.1)[0] for j in range(3)] for i in range(3)])
 
     def step(theta: np.ndarray, x: np.ndarray, y: float, count: int) -> np.ndarray:
@@ -63,7 +63,7 @@ def test_course_of_irma_is_the_mean_over_all_streams() -> None:
 
 
 def test_course_of_the_gradient_is_the_mean_over_all_streams() -> None:
-    """By enumeration of two rows, rate and ridge included."""
+    """By enumeration of two rows, with rate and ridge."""
 
     def step(theta: np.ndarray, x: np.ndarray, y: float, count: int) -> np.ndarray:
         return theta + 0.7 * ((y - theta @ x) * x - 0.3 * theta) / (x @ x + 0.3)
@@ -72,7 +72,7 @@ def test_course_of_the_gradient_is_the_mean_over_all_streams() -> None:
 
 
 def test_courses_and_baselines_are_of_the_same_algorithms() -> None:
-    """The mean over 400 runs of 12 rows, to 4 standard errors: the settings of the two agree."""
+    """The mean over 400 runs of 12 rows agrees within 4 standard errors, so the settings of the two agree."""
     for learner in (IRMA(Fourier(1)), GradientDescent(Fourier(1))):
         entry = baseline_entry(learner)
         at = learner.basis.values(GRID, np)
@@ -102,7 +102,7 @@ def test_least_error() -> None:
 
 @pytest.mark.parametrize("length", [0.0, 1.0])
 def test_prior_of_curves(length: float) -> None:
-    """UᵀU is in proportion to the Gram matrices of φ and φ'', and the mean variance of the curve is 1/4."""
+    """UᵀU is proportional to the Gram matrices of φ and φ'', and the mean variance of the curve is 1/4."""
     with jax.enable_x64(True):
         root = prior_root(Polynomial(3), length)
     values = [lambda x, k=k: x**k for k in range(4)]
@@ -118,7 +118,7 @@ def test_prior_of_curves(length: float) -> None:
 
 
 def test_kernel_experiment_passes() -> None:
-    """IRMA and RLS through ADF's own update, to rounding."""
+    """IRMA and RLS agree with ADF's update to rounding error."""
     with jax.enable_x64(True):
         actual = EXPERIMENTS["irma-kernel"].run(Bench(quick=True))
     held = [f for f in actual.findings if f.held]

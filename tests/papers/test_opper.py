@@ -26,7 +26,7 @@ pytestmark = pytest.mark.papers
 
 
 def test_the_truth_is_nearest_to_itself() -> None:
-    """A probit of the model's own kind: its length, no floor, and A = B = J."""
+    """For labels of a probit, the nearest model has the length of the teacher, no floor, and A = B = J."""
     for length, noise, flip in ((1.3, 0.7, 0.0), (2.0, 1.0, 0.1)):
         actual = nearest_probit(probit_link(length, noise, flip), noise, flip)
         np.testing.assert_allclose(actual.length, length, rtol=1e-12)
@@ -37,7 +37,7 @@ def test_the_truth_is_nearest_to_itself() -> None:
 
 
 def test_the_nearest_probit_is_least_by_scipy() -> None:
-    """Length, floor and A along θ* from the relative entropy itself, integrated and minimised by SciPy."""
+    """Length, floor and A along θ* follow from the relative entropy, integrated and minimised by SciPy."""
     link, noise = probit_link(2.0, 1.0, 0.1), 0.8
 
     def entropy(length: float) -> float:
@@ -75,7 +75,7 @@ def test_matrices_are_averages_over_drawn_rows() -> None:
 
 
 def test_separated_labels_have_no_nearest_probit() -> None:
-    """Labels without noise pull θ out without end."""
+    """Labels without noise have no nearest probit, because a longer θ is always nearer."""
     with pytest.raises(ValueError, match="separates"):
         nearest_probit(lambda z: (z > 0).astype(float))
 
@@ -98,7 +98,7 @@ def test_entropic_laws_follow_from_the_normal_law_of_the_mean(case: opper_laws.C
 
 
 def test_entropic_error_is_the_integral() -> None:
-    """A belief that differs from the teacher along its direction only leaves one integral, by SciPy."""
+    """A belief that differs from the teacher in its length only leaves one integral, which SciPy computes."""
     for case in opper_laws.CASES:
         mean, variance, link = 1.2, 0.3, probit_link(case.length, flip=case.flip)
         model = probit_link(1.0, flip=case.known)
@@ -114,7 +114,7 @@ def test_entropic_error_is_the_integral() -> None:
 
 
 def test_limit_of_what_is_learned_by_rows() -> None:
-    """Terms (a + b ln t)/t leave no error, wherever the last time is."""
+    """Terms (a + b ln t)/t are removed exactly, for any last time."""
     times = 100 * 2 ** np.arange(9)
     values = np.stack([c + (a + b * np.log(times)) / times for c, a, b in ((2.0, -30.0, 7.0), (0.6, 80.0, 0.0))])
     for last in (-1, -3):
@@ -152,7 +152,7 @@ def test_full_online_solves_its_equation(noise: float, flip: float) -> None:
 
 
 def test_full_online_lies_between_batch_and_spherical() -> None:
-    """At all α; with few rows they are one, and so are the first two where noise makes rows alike."""
+    """The order holds at all α; with few rows full ADF agrees with batch Bayes, and with noise also at large α."""
     alpha = np.logspace(-4, 3, 15)
     for noise in (0.0, 0.8825):
         batch, full, spherical = (f(alpha, noise).error for f in (bayes_batch, full_online, optimal_online))
@@ -164,7 +164,7 @@ def test_full_online_lies_between_batch_and_spherical() -> None:
 
 
 def test_constants_of_the_noise_free_laws() -> None:
-    """Error times α at large α: the closed form and the curve; w in the place of the logarithm, and 2w."""
+    """Error times α at large α: the closed form and the curve agree, with w instead of the logarithm, and with 2w."""
     np.testing.assert_allclose(1e5 * full_online(1e4).error / 10, full_online_constant(), rtol=3e-4)
     np.testing.assert_allclose(1e5 * full_online(1e5).error, full_online_constant(), rtol=3e-5)
 
@@ -204,7 +204,7 @@ def test_full_online_is_what_equations_7_give() -> None:
 
 
 def test_full_online_refuses_what_it_has_no_table_for() -> None:
-    """Rows below 0, and beyond the grid."""
+    """Negative α, and α beyond the table, are refused."""
     for alpha in (-1.0, 1e9):
         with pytest.raises(ValueError, match="rows per weight"):
             full_online(alpha)
@@ -214,7 +214,7 @@ def test_full_online_refuses_what_it_has_no_table_for() -> None:
 
 
 def test_threshold_gradient_and_exact_bayes() -> None:
-    """One natural step by hand; the posterior mean on the grid by SciPy's quadrature."""
+    """One natural step is computed by hand; the posterior mean on the grid is that of SciPy's quadrature."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, 300)
     y = (x - threshold.THRESHOLD + threshold.SPREAD * rng.normal(size=300) > 0).astype(float)
@@ -235,7 +235,7 @@ def test_threshold_gradient_and_exact_bayes() -> None:
 
 
 def test_late_gradient_is_the_variance_of_the_linear_recursion() -> None:
-    """ε ← (1 − γ) ε + γ ξ from −θ*, a row at a time."""
+    """The recursion ε ← (1 − γ) ε + γ ξ from −θ*, row by row, has the stated variance."""
     information, delay, square, times = 1.7, 10.0, threshold.THRESHOLD**2, np.arange(1, 201)
     squares = []
     for t in times:
@@ -249,7 +249,7 @@ def test_late_gradient_is_the_variance_of_the_linear_recursion() -> None:
 
 
 def test_few_runs_helped_by_many() -> None:
-    """The mean is unbiased and its error is right, each within 4 standard errors, over repetitions."""
+    """Over repetitions the mean is unbiased and its error is right, each within 4 standard errors."""
     rng = np.random.default_rng(6)
     repeats, checked, runs = 4000, 12, 40
     common, own, other = (rng.normal(size=(runs, repeats)) for _ in range(3))
@@ -264,6 +264,6 @@ def test_few_runs_helped_by_many() -> None:
 
 
 def test_curves_see_the_rows_that_ep_sees() -> None:
-    """Of a run's key the first keys do not depend on how many there are."""
+    """The first keys into which a key is split do not depend on their number."""
     few, many = (jax.random.key_data(jax.random.split(jax.random.key(4), n)) for n in (8, 512))
     np.testing.assert_array_equal(few, many[:8])

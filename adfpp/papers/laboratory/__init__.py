@@ -14,7 +14,7 @@ import jax
 
 from adfpp.papers.laboratory import catalogue
 from adfpp.papers.laboratory.bench import Bench, Outcome, learn_stream
-from adfpp.papers.laboratory.catalogue import EXPERIMENTS, PAPERS, Experiment, chosen
+from adfpp.papers.laboratory.catalogue import EXPERIMENTS, PAPERS, Experiment, Lazy, chosen
 from adfpp.papers.laboratory.record import (
     Finding,
     Line,
@@ -99,8 +99,10 @@ def run_task(task: Task, report: Report) -> Record:
         report: Called with the progress.
     """
     experiment, start = catalogue.EXPERIMENTS[task.name], time.perf_counter()
+    # A module's constants must not depend on whether an experiment imports it, so imports come before the precision.
+    run = experiment.run.load() if isinstance(experiment.run, Lazy) else experiment.run
     with jax.enable_x64(True):
-        outcome = experiment.run(Bench(task.quick, task.seed, report))
+        outcome = run(Bench(task.quick, task.seed, report))
     return Record(
         experiment.name,
         experiment.title,

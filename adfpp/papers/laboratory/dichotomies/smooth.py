@@ -24,7 +24,7 @@ from adfpp.papers.laboratory.record import Finding, Line, Panel, measured, point
 from adfpp.papers.laboratory.students import Rows, adf_student, flip_labels, normal_weights, weights_of
 from adfpp.papers.theory import dichotomies as theory
 
-Weights = jax.Array | np.ndarray
+Array = jax.Array | np.ndarray
 FORGOTTEN = 1024  # rows after which the contribution of the rule's start is below a hundredth of its error
 INTEGRATED = ("tanh", "phase")  # tasks with f not affine in the weights: ADF computes their moments by quadrature
 FACTORS = {"threshold": 6.0, "wave": 30.0, "tanh": 20.0, "phase": 8.0}  # c of the rule's η = c/n
@@ -43,7 +43,7 @@ class Task(NamedTuple):
         apart: Probability that weights ``(k,)`` and the teacher differ on a row.
     """
 
-    f: Callable[[jax.Array, Weights], jax.Array]
+    f: Callable[[jax.Array, Array], jax.Array]
     teacher: np.ndarray
     size: int
     circular: bool
@@ -68,19 +68,20 @@ class Task(NamedTuple):
         return model
 
 
-def above_curve(g: Callable[[jax.Array, Weights], jax.Array], teacher: np.ndarray) -> Task:
+def above_curve(g: Callable[[Array, Array], jax.Array], teacher: np.ndarray) -> Task:
     """The task f = s2 − g(s1; w): whether a row is above a curve."""
     grid = np.linspace(-6.0, 6.0, 601)
-    mass = norm.pdf(grid) * (grid[1] - grid[0])
+    mass, below = norm.pdf(grid) * (grid[1] - grid[0]), norm.cdf(np.asarray(g(grid, teacher)))
+    return Task(
+        lambda x, w: x[..., 1] - g(x[..., 0], w),
+        teacher,
+        2,
+        False,
+        lambda w: mass @ jnp.abs(ndtr(g(grid, w)) - below),
+    )
 
-    def apart(w: jax.Array) -> jax.Array:
-        s = jnp.asarray(grid)
-        return mass @ jnp.abs(ndtr(g(s, w)) - ndtr(g(s, teacher)))
 
-    return Task(lambda x, w: x[..., 1] - g(x[..., 0], w), teacher, 2, False, apart)
-
-
-def wave_features(s: jax.Array) -> jax.Array:
+def wave_features(s: Array) -> jax.Array:
     """``(…, 2)`` the functions that the weights of the wave multiply."""
     return jnp.stack([jnp.asarray(s), jnp.sin(2.0 * s)], -1)
 
@@ -257,9 +258,7 @@ def flipped_labels(bench: Bench, sizes: Streams) -> tuple[list[Finding], Panel, 
     """One label in ten flipped: the limit of rule (20), for a task with and one without a symmetry, and ADF."""
     flip = 0.1
     best = math.pi / (1.0 - 2.0 * flip)
-    limit = theory.affine_noise_limit(lambda s: np.asarray(wave_features(jnp.asarray(s))), TASKS["wave"].teacher, flip)[
-        1
-    ]
+    limit = theory.affine_noise_limit(lambda s: np.asarray(wave_features(s)), TASKS["wave"].teacher, flip)[1]
     findings, lines = [], []
     for name, rate in (("phase", best), ("wave", 30.0)):
         rule = {"rule": (Power(rate, 1.0, 0.1), 0.2)}

@@ -20,6 +20,7 @@ from adfpp.papers.laboratory.students import Rows, disagreement, flip_perceptron
 
 FLIP = 0.1
 DRIFTS = np.geomspace(0.003, 0.3, 5)
+Number = jax.Array | float
 Errors = dict[str, np.ndarray]
 States = tuple[jax.Array, dict[str, Any]]  # of the teacher and of the learners
 
@@ -35,7 +36,7 @@ class Follower(NamedTuple):
     """
 
     state: Any
-    update: Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], Any]
+    update: Callable[[Any, jax.Array, jax.Array, Number, Number], Any]
     read: Callable[[Any], jax.Array]
     settings: np.ndarray
 
@@ -44,9 +45,9 @@ class Follower(NamedTuple):
 class TracedRate(Schedule):
     """A constant rate η that may be traced."""
 
-    rate: jax.Array
+    rate: Number
 
-    def __call__(self, time: jax.Array | float) -> jax.Array:
+    def __call__(self, time: Number) -> jax.Array:
         """The rate η, whatever the time."""
         return jnp.broadcast_to(self.rate, jnp.shape(time))
 
@@ -69,7 +70,7 @@ def with_adf(
     adf = adfpp.ADF(model, family=family, dynamics=dynamics, rows=("x", "y"))
     state = adf.init(jax.random.key(0), np.zeros((1, size)), 0.0, y=np.zeros(1))
 
-    def update(state: Any, x: jax.Array, y: jax.Array, flip: jax.Array, setting: jax.Array) -> Any:
+    def update(state: Any, x: jax.Array, y: jax.Array, flip: Number, setting: Number) -> Any:
         if dynamics is None:
             return adf.update(state, x, flip, y=y)[0]
         return adf.update(state, x, flip, y=y, dt=jnp.broadcast_to(setting, y.shape))[0]
@@ -80,7 +81,7 @@ def with_adf(
 def with_rate(size: int, settings: np.ndarray) -> Follower:
     """The perceptron with a constant rate, its weights normalised after each row."""
 
-    def update(arrays: Weights, x: jax.Array, y: jax.Array, flip: jax.Array, setting: jax.Array) -> Weights:
+    def update(arrays: Weights, x: jax.Array, y: jax.Array, flip: Number, setting: Number) -> Weights:
         learner = Perceptron(TracedRate(setting))
 
         def one(arrays: Weights, row: Rows) -> tuple[Weights, None]:
