@@ -9,19 +9,27 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DELETE_ON_ERROR:
-.PHONY: help test demo reproduce check format bench clean
+.PHONY: help test test-slow test-papers test-all demo reproduce check format bench clean
 
 help:
-	@echo "make test       run the tests           (ARGS='-k field' is passed on to pytest)"
-	@echo "make demo       run examples/demo.py"
-	@echo "make reproduce  the papers' figures and tables, the short way"
-	@echo "make check      formatting, lint, types"
-	@echo "make format     mend what check can mend"
-	@echo "make bench      run the benchmarks      (ARGS is passed on)"
-	@echo "make clean      remove environments, caches and build files"
+	@echo "make test        run the tests          (ARGS='-k field' is passed on to pytest)"
+	@echo "make test-slow   run the slow tests     (minutes; CI runs them, too)"
+	@echo "make test-papers run the papers' tests"
+	@echo "make demo        run examples/demo.py"
+	@echo "make reproduce   the papers' figures and tables, the short way"
+	@echo "make check       formatting, lint, types"
+	@echo "make format      mend what check can mend"
+	@echo "make bench       run the benchmarks      (ARGS is passed on)"
+	@echo "make clean       remove environments, caches and build files"
 
 test: $(VENV)/test.stamp
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/test.stamp
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+test-papers: $(VENV)/test.stamp
+	@$(BIN)/python -m pytest -m papers $(ARGS)
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py $(ARGS)

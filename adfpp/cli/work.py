@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import adfpp
 from adfpp.cli.stopping import StandardInput, Stop
-from adfpp.engine.families.product.product import LATENT_FAMILIES
+from adfpp.engine.families.named import LATENT_FAMILIES
 from adfpp.io.tables import (
     Assignment,
     Csv,

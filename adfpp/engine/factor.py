@@ -123,7 +123,7 @@ class LocalFactor:
     prepare: Callable[..., LocalRules]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FactorGroup:
     """Elements of one observed site with fields of the same kind and size.
 
@@ -594,3 +594,40 @@ def _output_of(trace: Trace, output: Any) -> Callable[..., Any]:
 def field_root(f: jax.Array) -> jax.Array:
     """Lower triangular L ``(k, k)`` with L Lᵀ = F Fᵀ for F ``(k, n)``."""
     return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else whiten(f)[0]
+
+
+class ReadyFactor:
+    """A factor group at one row: what depends on the row alone is computed, and a cavity can be tilted.
+
+    Args:
+        factor: The group.
+        inputs: The row's arrays with a leading axis of 1, and the shared arrays.
+        key: For moments made of random points; the same points in every call when None.
+    """
+
+    def __init__(self, factor: FactorGroup, inputs: Sequence[Any], key: jax.Array | None) -> None:
+        self.factor, self.inputs, self.key = factor, inputs, key
+        self._tilt = factor.prepare(*inputs)
+
+    def tilt(self, element: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Any:
+        """Tilted moments of one element's field under a cavity."""
+        if self.key is None or not self.factor.draws:
+            return self._tilt(element, mean, scale, power)
+        return self._tilt(element, mean, scale, power, self.key_of(element))
+
+    def key_of(self, element: Any) -> jax.Array | None:
+        """The key of one element."""
+        return None if self.key is None else jax.random.fold_in(self.key, element)
+
+    def log_density(self) -> Callable[[jax.Array, Any], jax.Array]:
+        """``log_density(h (k,), element) -> ()``.
+
+        Where a closed form hides the density, it is the log normaliser of a cavity without width.
+        """
+        if self.factor.density is not None:
+            return self.factor.density(*self.inputs)[0]
+
+        def at(h: jax.Array, element: Any) -> jax.Array:
+            return self._tilt(element, h, jnp.zeros((h.shape[0], h.shape[0]), h.dtype)).log_z
+
+        return at

@@ -13,9 +13,10 @@ from adfpp.model.native import block_of_draws
 from adfpp.model.priors import PriorGroup, prior_groups
 from adfpp.model.program import Latent, Program, same_space
 from adfpp.model.reader import read
-from adfpp.model.visit import stripped
+from adfpp.model.visit import READING, stripped
 
 __all__ = [
+    "READING",
     "Joint",
     "Latent",
     "Layout",

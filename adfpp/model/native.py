@@ -9,10 +9,18 @@ import numpy as np
 from jax.core import Tracer
 from numpyro.distributions import constraints
 
-from adfpp.engine.families import ByLatent, Family, Part, Product, family_named
+from adfpp.engine.families import (
+    ByLatent,
+    ComponentPart,
+    Family,
+    GaussianPart,
+    Part,
+    Product,
+    family_named,
+    latent_family,
+)
 from adfpp.engine.families.product.components import own_moments
 from adfpp.engine.families.product.exponential import Finite
-from adfpp.engine.families.product.product import latent_family
 from adfpp.model.arguments import ModelError
 from adfpp.model.projection import Block, prior_draws
 from adfpp.model.visit import scalar_base
@@ -128,14 +136,15 @@ def resolved(asked: Family | ByLatent, sites: Sequence[Any]) -> Family:
         together = [s for s in sites if gaussian.get(s.name) == name and s.size]
         if together:
             where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in together])
-            parts.append(Part(tuple(s.name for s in together), family_named(name), 1, where))
+            parts.append(GaussianPart(tuple(s.name for s in together), family_named(name), where))
     for s in sites:
         where = np.arange(s.where.start, s.where.stop)
         if s.native is not None:
-            parts.append(Part((s.name,), s.native, len(where) // s.native.dim, where))
+            parts.append(ComponentPart((s.name,), s.native, where, len(where) // s.native.dim))
         elif gaussian[s.name] == "spherical" and s.size:
-            parts.append(Part((s.name,), family_named("spherical"), 1, where))
-    return Product(tuple(sorted(parts, key=lambda p: int(p.where[0]))))
+            parts.append(GaussianPart((s.name,), family_named("spherical"), where))
+    parts.sort(key=lambda p: int(p.where[0]))
+    return Product(tuple(parts), asked.splitting) if isinstance(asked, ByLatent) else Product(tuple(parts))
 
 
 def _gaussian_name(name: str) -> str:

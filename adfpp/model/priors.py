@@ -27,7 +27,7 @@ class PriorGroup(NamedTuple):
     factors: FactorGroup
 
 
-def prior_groups(program: Program, shared: Sequence[Any], moments: Moments) -> dict[str, tuple[PriorGroup, ...]]:
+def prior_groups(program: Program) -> dict[str, tuple[PriorGroup, ...]]:
     """The prior of every latent site as factor groups, ``{site: groups}``.
 
     A site with independent scalar elements has a factor an element; a log prior that is a sum, as a random walk's is,
@@ -35,17 +35,14 @@ def prior_groups(program: Program, shared: Sequence[Any], moments: Moments) -> d
 
     Args:
         program: The model as it was read.
-        shared: The shared arrays; only their shapes matter.
-        moments: How tilted moments are computed.
     """
     theta = jax.ShapeDtypeStruct((program.size,), program.dtype)
     shapes = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in program.row_shapes]
-    given = [jax.ShapeDtypeStruct(a.shape, jax.dtypes.canonicalize_dtype(a.dtype)) for a in shared]
-    traced = trace(program.prior_logs(), theta, *shapes, *given)
+    traced = trace(program.prior_logs(), theta, *shapes, *program.shared_shapes)
     names = [(s.name, s.where) for s in program.latents]
     out = {}
     for site, output in zip(program.latents, traced.outputs, strict=True):
-        groups = _groups(traced, site, output, moments, names)
+        groups = _groups(traced, site, output, program.moments, names)
         out[site.name] = tuple(
             PriorGroup(site.name if i == 0 else f"{site.name}#{i}", site, g) for i, g in enumerate(groups)
         )

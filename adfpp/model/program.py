@@ -1,8 +1,11 @@
 """What reading a model gives: functions of a flat unconstrained θ, and its prior as Gaussian blocks."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +17,16 @@ from numpyro.distributions import biject_to
 from adfpp.engine.factor import FactorGroup
 from adfpp.engine.families import Family
 from adfpp.engine.families.product.exponential import Finite
+from adfpp.engine.tilt import AUTO, Moments
 from adfpp.engine.trace.field import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
 from adfpp.model.local import LocalLatent
 from adfpp.model.native import inside, own_block
 from adfpp.model.projection import Component, Projection, project_prior
-from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
+from adfpp.model.visit import READING, Replace, elements, quiet, same_transform, scalar_base, stripped, visit
+
+if TYPE_CHECKING:
+    from adfpp.model.priors import PriorGroup
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,27 @@ def substitution(sites: Sequence[Latent], theta: jax.Array) -> Callable[[dict[st
     return values
 
 
+def model_name(model: Any) -> str:
+    """The name of a model function, or of the class of a callable object."""
+    inner = getattr(model, "func", None)  # of functools.partial
+    if inner is not None:
+        return model_name(inner)
+    return getattr(model, "__qualname__", type(model).__qualname__)
+
+
+def _space(latent: Latent) -> str:
+    """In words, the space that a latent's coordinates lie in: its native family, or its transform with the bounds."""
+    if latent.native is not None:
+        return repr(latent.native)
+    name = type(stripped(latent.transform)).__name__.removesuffix("Transform").lower()
+    bounds = [np.asarray(a) for a in jax.tree.leaves(latent.transform)]
+    if not bounds:
+        return name
+    if all(a.size == 1 for a in bounds):
+        return f"{name} with bounds from {', '.join(f'{a.item():.12g}' for a in bounds)}"
+    return f"{name} with bounds {hashlib.sha256(b''.join(a.astype(float).tobytes() for a in bounds)).hexdigest()[:12]}"
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A model as functions of (θ, row arrays, shared arrays).
@@ -105,7 +133,9 @@ class Program:
         trace: Of one row.
         family: How the belief is held.
         pinned: The shared arrays, where a support depends on them: they must stay what they are.
-        local: Latent sites of the data plate, integrated out row by row: they have no place in θ.
+        local: Latents of the data plate, integrated out row by row: they have no place in θ.
+        shared_shapes: Shape and dtype of each shared array.
+        moments: How tilted moments are computed.
     """
 
     model: Model
@@ -118,6 +148,45 @@ class Program:
     family: Family
     pinned: tuple[np.ndarray, ...] | None = None
     local: tuple[LocalLatent, ...] = ()
+    shared_shapes: tuple[jax.ShapeDtypeStruct, ...] = ()
+    moments: Moments = AUTO
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What a state has to agree on to belong to this program, as text."""
+        latents = [
+            [latent.name, list(latent.unconstrained_shape), _space(latent)] for latent in self.latents if latent.size
+        ]
+        parts = {"model": model_name(self.model), "family": self.family.name, "dtype": str(np.dtype(self.dtype))}
+        return json.dumps(parts | {"latents": latents})
+
+    def differences(self, fingerprint: str) -> str:
+        """In words, what another fingerprint has that this program has not."""
+        theirs, ours = json.loads(fingerprint), json.loads(self.fingerprint)
+        words = [
+            f"its {what} is {theirs[what]}, here it is {ours[what]}"
+            for what in ("model", "family", "dtype")
+            if theirs[what] != ours[what]
+        ]
+        there, here = ({name: (tuple(shape), space) for name, shape, space in f["latents"]} for f in (theirs, ours))
+        for name in dict.fromkeys([*there, *here]):
+            if name not in here:
+                words.append(f"it has the latent {name!r}, which this model does not have")
+            elif name not in there:
+                words.append(f"it lacks the latent {name!r}")
+            elif there[name] != here[name]:
+                words.append(f"its latent {name!r} has shape and space {there[name]}, here {here[name]}")
+        if not words:
+            words.append("its latents come in another order")
+        return "; ".join(words)
+
+    @cached_property
+    def prior_factors(self) -> "dict[str, tuple[PriorGroup, ...]]":
+        """The prior as factor groups, by latent."""
+        from adfpp.model.priors import prior_groups
+
+        with READING:
+            return prior_groups(self)
 
     @property
     def size(self) -> int:

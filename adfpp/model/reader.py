@@ -104,7 +104,20 @@ def read(
     local = row_outputs.plan.latents if row_outputs.plan is not None else local
     traced, factors = analyse(row_outputs, theta, inputs, moments, sites)
     sites, pinned = _with_transforms(model, layout, leaves, sites)
-    return Program(model, layout, sites, tuple(factors), row_shapes, dtype, traced, held, pinned, local)
+    return Program(
+        model,
+        layout,
+        sites,
+        tuple(factors),
+        row_shapes,
+        dtype,
+        traced,
+        held,
+        pinned,
+        local,
+        tuple(shared_shapes),
+        moments,
+    )
 
 
 def _canonical(leaf: Any) -> Any:

@@ -1,6 +1,7 @@
 """Running a model once and sorting its sites; what can be said of one site's distribution and transform."""
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -16,6 +17,9 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import Model, ModelError, call
+
+# NumPyro keeps its stack of handlers for the whole process, so that only one thread at a time may run a model.
+READING = threading.RLock()
 
 
 class Visit(NamedTuple):

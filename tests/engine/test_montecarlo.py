@@ -17,7 +17,8 @@ from scipy.stats import norm
 import models
 from adfpp import ADF, EP, Moments, MonteCarlo, RowsMarked, Status
 from adfpp.engine.dynamics import Static
-from adfpp.engine.kernel import Draws, Moving, fold_rows, judge
+from adfpp.engine.families.base import Answer
+from adfpp.engine.kernel import Draws, Moving, judge, visit_rows
 from adfpp.engine.tilt import Tilted
 from adfpp.engine.tilt.base import Drawn
 from adfpp.engine.tilt.montecarlo import Estimates, _draw
@@ -260,14 +261,15 @@ def test_the_guard_reads_what_was_drawn() -> None:
     x, y = stream(2)
     adf = ADF(net, moments=SMALL)
     adf.init(jax.random.key(0), x, y=y)
-    program = adf.calls.latest
+    program = adf.session.latest
     assert program is not None and program.factors[0].draws
     yes, one = jnp.ones((), bool), jnp.ones(())
 
     def status(error: float, rounds: int, reliable: bool, log_z: float = -1.0) -> Status:
         points = Drawn(one, jnp.asarray(rounds), jnp.asarray(reliable))
         tilted = Tilted(jnp.asarray(log_z), jnp.zeros(4), jnp.eye(4), jnp.asarray(error), points)
-        return Status(int(judge(program.factors[0], tilted, yes, yes, yes)))
+        limit = program.family.error_limit(program.factors[0], tilted.shift.dtype)
+        return Status(int(judge(Answer(tilted), limit, (yes, yes, yes))))
 
     assert status(0.01, 0, True) == Status.OK
     assert status(0.01, 2, True) == Status.TEMPERED
@@ -288,7 +290,7 @@ def test_rules_that_do_not_draw_pay_nothing() -> None:
     for model, alike in ((plain, True), (net, False)):
         adf = ADF(model, moments=SMALL)
         state = adf.init(jax.random.key(0), x, y=y)
-        program = adf.calls.latest
+        program = adf.session.latest
         assert program is not None
 
         def fold(draws: Draws | None, adf: ADF = adf, program: Any = program, state: Any = state) -> str:
@@ -298,7 +300,7 @@ def test_rules_that_do_not_draw_pay_nothing() -> None:
 
             def run(belief: Any) -> Any:
                 groups = program.factors
-                return fold_rows(family, Static(), groups, belief, moving, rows, [], None, count, draws=draws)
+                return visit_rows(family, Static(), groups, belief, moving, rows, [], None, count, draws=draws)
 
             return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(run)(state.belief)))
 

@@ -8,9 +8,10 @@ is a small number, never a difference of large ones.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Rule = Callable[..., "Tilted"]
 
@@ -40,7 +41,7 @@ class Tilted(NamedTuple):
             the tilted sd over the cavity sd.
         error: ``()``, estimated error of the worst of the three: the mean in tilted sds, the variance relative,
             log_z absolute. Zero for a closed form.
-        drawn: Of rules that draw points; nothing of others.
+        drawn: Of rules that draw points; empty for others.
     """
 
     log_z: jax.Array
@@ -48,6 +49,11 @@ class Tilted(NamedTuple):
     root: jax.Array
     error: jax.Array | float = 0.0
     drawn: Drawn | tuple[()] = ()
+
+    @property
+    def positive(self) -> jax.Array:
+        """``()`` whether the root has a positive diagonal, as a triangular root of a covariance has."""
+        return jnp.all(jnp.diagonal(self.root) > 0)
 
 
 class Message(NamedTuple):
@@ -66,6 +72,16 @@ class Message(NamedTuple):
     precision: jax.Array
     error: jax.Array | float = 0.0
 
+    @property
+    def drawn(self) -> tuple[()]:
+        """No rule for messages draws points."""
+        return ()
+
+    @property
+    def positive(self) -> jax.Array:
+        """``()`` true: a message may have any precision."""
+        return jnp.ones((), bool)
+
 
 @dataclass(frozen=True)
 class ClosedForm:
@@ -82,6 +98,12 @@ class ClosedForm:
     field: str
     constants: tuple[str, ...]
     event_dim: int
+    exact: ClassVar[bool] = True
+    power_limit: ClassVar[bool] = False
+
+    def reported(self, dtype: Any, size: int = 1) -> None:
+        """A closed form has no error to report."""
+        return None
 
 
 def whole_line(rule: Rule) -> Rule:

@@ -8,7 +8,7 @@ quadrature: Gauss-Hermite on its cavity, judged by the Hermite coefficients, els
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,9 @@ class Conditional:
 
     outer: int | None
     rule: Quadrature = field(default_factory=Quadrature)
+
+    exact: ClassVar[bool] = False
+    power_limit: ClassVar[bool] = False
 
     def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
         """The error above which a row is marked."""

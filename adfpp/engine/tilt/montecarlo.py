@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +91,9 @@ class MonteCarlo:
     report: float = 0.1
     ess_min: float | None = None
     rounds: int = 6
+
+    exact: ClassVar[bool] = False
+    power_limit: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.points < 4 * _BLOCKS or self.points & (self.points - 1):

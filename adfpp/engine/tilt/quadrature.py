@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,9 @@ class Quadrature:
     tensor_tol: float = 1e-5
     tensor_nodes: int = 3
     max_panels: int = 100
+
+    exact: ClassVar[bool] = False
+    power_limit: ClassVar[bool] = False
 
     def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
         """The error above which a row is marked, for this dtype and size of field."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,9 @@ class Variational:
     report: float = 1e-4
     report_tensor: float = 2e-2
     report_points: float = 0.1
+
+    exact: ClassVar[bool] = False
+    power_limit: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.nodes < 24:
