@@ -607,13 +607,13 @@ class ReadyFactor:
 
     def __init__(self, factor: FactorGroup, inputs: Sequence[Any], key: jax.Array | None) -> None:
         self.factor, self.inputs, self.key = factor, inputs, key
-        self._tilt = factor.prepare(*inputs)
+        prepared = factor.prepare(*inputs)
 
-    def tilt(self, element: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Any:
-        """Tilted moments of one element's field under a cavity."""
-        if self.key is None or not self.factor.draws:
-            return self._tilt(element, mean, scale, power)
-        return self._tilt(element, mean, scale, power, self.key_of(element))
+        def drawing(element: Any, mean: jax.Array, scale: jax.Array, power: Any = None) -> Any:
+            return prepared(element, mean, scale, power, self.key_of(element))
+
+        #: ``tilt(element, mean, scale, power=None)``: tilted moments of one element's field under a cavity
+        self.tilt: Callable[..., Any] = drawing if key is not None and factor.draws else prepared
 
     def key_of(self, element: Any) -> jax.Array | None:
         """The key of one element."""
@@ -628,6 +628,6 @@ class ReadyFactor:
             return self.factor.density(*self.inputs)[0]
 
         def at(h: jax.Array, element: Any) -> jax.Array:
-            return self._tilt(element, h, jnp.zeros((h.shape[0], h.shape[0]), h.dtype)).log_z
+            return self.tilt(element, h, jnp.zeros((h.shape[0], h.shape[0]), h.dtype)).log_z
 
         return at

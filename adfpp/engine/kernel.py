@@ -180,22 +180,17 @@ def visit(
     return window, visited.site, visited.info
 
 
-def visit_group(
+def visit_elements(
     family: Family,
     window: Window,
     slot: Any,
     factor: FactorGroup,
     ready: ReadyFactor,
     flags: Flags,
-    sites: jax.Array | None = None,
-    exchange: Exchange | None = None,
+    sites: jax.Array | None,
+    exchange: Exchange | None,
 ) -> tuple[Window, jax.Array | None, Any]:
-    """Visits all elements of a factor group at one row, one after the other; ``sites`` are ``(E, numbers)``."""
-    if factor.count == 1:
-        site = None if sites is None else sites[0]
-        first = tuple(f[0] for f in flags)
-        window, site, info = visit(family, window, slot, factor, ready, 0, first, site, exchange)
-        return window, None if site is None else site[None], info
+    """Visits the elements of a factor group one after the other; ``sites`` are ``(E, numbers)``."""
 
     def step(carry: Window, e: jax.Array) -> tuple[Window, tuple[Any, Any]]:
         site = None if sites is None else sites[e]
@@ -226,7 +221,14 @@ def visit_row(
     for i, (factor, own) in enumerate(zip(factors, flags, strict=True)):
         ready = ReadyFactor(factor, inputs, key_of_group(key, i))
         site = None if sites is None else sites[i]
-        window, new, info = visit_group(family, window, slot, factor, ready, own, site, exchange)
+        if factor.count == 1:  # a scan would cost more than the factor
+            first = tuple(f[0] for f in own)
+            window, new, info = visit(
+                family, window, slot, factor, ready, 0, first, None if site is None else site[0], exchange
+            )
+            new = None if new is None else new[None]
+        else:
+            window, new, info = visit_elements(family, window, slot, factor, ready, own, site, exchange)
         slot = slot + factor.count * factor.field_size
         infos.append(info)
         after.append(new)
@@ -401,8 +403,8 @@ def visit_prior(
     for key, factor in factors.items():
         matrix, value = factor.matrices(family.origin(belief.mean), *inputs)
         window = family.open(belief, matrix.reshape(-1, belief.mean.shape[0]), value.reshape(-1), False)
-        ready, flags = ReadyFactor(factor, inputs, None), factor.flags(*inputs)
-        window, after[key], infos[key] = visit_group(family, window, 0, factor, ready, flags, sites[key], exchange)
+        flags, own = [factor.flags(*inputs)], [sites[key]]
+        window, (after[key],), infos[key] = visit_row(family, window, 0, [factor], inputs, flags, own, exchange)
         belief = family.close(window)
     return belief, after, infos
 

@@ -20,7 +20,7 @@ class _Key:
 
     def key(self) -> jax.Array:
         """The key again."""
-        return jax.random.wrap_key_data(self.data, impl=self.implementation)
+        return jax.random.wrap_key_data(jnp.asarray(self.data), impl=self.implementation)
 
 
 def without_keys(values: Any) -> list[Any]:

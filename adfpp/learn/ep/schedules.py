@@ -30,7 +30,11 @@ class EPSchedule(Schedule[Problem, Current]):
     def init(self, problem: Problem, current: Current) -> None:
         if problem.resumed:
             return
-        _first_pass(problem, current)
+        if problem.warm is not None:
+            _first_sites(problem, current, problem.warm)
+        else:  # ADF over the rows in random order
+            order = problem.order()
+            current.belief = problem.visit_in_order(current.belief, current.sites, current.info, order, 1.0)
         current.belief = problem.visit_priors(current, current.belief, 1.0)
 
     @override
@@ -43,14 +47,11 @@ class EPSchedule(Schedule[Problem, Current]):
             current.belief = problem.from_sites(current.belief, current.sites, current.priors)
 
 
-def _first_pass(problem: Problem, current: Current) -> None:
-    """The sites' first values: by ADF over the rows in random order, or from a belief that has seen them already."""
-    warm = problem.warm
-    if warm is None:
-        order = problem.order()
-        current.belief = problem.visit_in_order(current.belief, current.sites, current.info, order, 1.0)
-        return
-    # of a belief that holds n rows, each row is taken to have contributed the n-th part
+def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
+    """The sites' first values, from a belief that has seen all rows already.
+
+    Of a belief that holds n rows, each row is taken to have contributed the n-th part.
+    """
     prior = problem.prior_in(warm, current.priors)
     share = 1.0 - 1.0 / problem.total
     identity = jnp.eye(problem.program.size, dtype=problem.dtype)
