@@ -20,7 +20,7 @@ from adfpp.engine.linalg import whiten
 from adfpp.engine.tilt import AUTO
 from adfpp.learn.adf import ADFResult
 from adfpp.model import Joint, Program, read
-from adfpp.model.local import local_posterior
+from adfpp.model.local.posterior import local_posterior
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(7)
@@ -161,7 +161,7 @@ def test_an_impossible_value_has_no_responsibility() -> None:
     assert np.all((found[COUNTS == 0] > 0.1) & (found[COUNTS == 0] < 0.9))
 
 
-@pytest.mark.filterwarnings("ignore::adfpp.stream.RowsMarked")
+@pytest.mark.filterwarnings("ignore::adfpp.learn.stream.RowsMarked")
 def test_a_support_rules_a_combination_out() -> None:
     """A row is refused only where no combination allows it."""
 
@@ -459,7 +459,7 @@ def test_a_base_that_is_no_gaussian() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::adfpp.stream.RowsMarked")
+@pytest.mark.filterwarnings("ignore::adfpp.learn.stream.RowsMarked")
 @pytest.mark.parametrize("name", ["random_effects", "measurement_error", "mixture"])
 def test_models_are_learned(name: str) -> None:
     """The simulations' truth lies within four sds, and every sd is much less than the prior's."""

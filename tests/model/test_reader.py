@@ -207,7 +207,7 @@ def test_names_the_site_before_a_value_is_read() -> None:
         with rows(group):
             sample("y", dist.Normal(z[group], SCALE), obs=y)
 
-    says(refusal(model, GROUP, y=Y), "after site 'mu'")
+    says(refusal(model, GROUP, y=Y), "after latent 'mu'")
 
 
 def test_refuses_obs_mask() -> None:
@@ -357,7 +357,7 @@ def test_refuses_param() -> None:
 
 def test_refuses_a_model_without_observed_site() -> None:
     """``y`` left at None."""
-    says(refusal(linear, X), "no observed site", "obs=", "None")
+    says(refusal(linear, X), "no observation", "obs=", "None")
 
 
 def test_refuses_a_model_without_latent_site() -> None:
@@ -367,7 +367,7 @@ def test_refuses_a_model_without_latent_site() -> None:
         with rows(x):
             sample("y", dist.Normal(x, SCALE), obs=y)
 
-    says(refusal(model, X[:, 0], y=Y), "no latent site")
+    says(refusal(model, X[:, 0], y=Y), "no latent")
 
 
 def test_refuses_a_prior_that_looks_at_the_data() -> None:
