@@ -24,7 +24,7 @@ from adfpp.model import (
     read,
     same_space,
 )
-from adfpp.model.projection import Block, Projection
+from adfpp.model.priors import Block, Projection
 
 
 class Plan(NamedTuple):
@@ -250,10 +250,10 @@ class Calls:
 
     def _projection(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> Projection:
         if priors:
-            return program.project_prior(rows, shared, priors)
+            return program.project_prior(shared, priors)
         kept = self._projected.get(id(program))
         if kept is None or not _same(kept[0], shared):
-            kept = ([np.array(a) for a in shared], program.project_prior(rows, shared))
+            kept = ([np.array(a) for a in shared], program.project_prior(shared))
             self._projected[id(program)] = kept
         return kept[1]
 
