@@ -92,7 +92,7 @@ class ModelPrior:
                 inner = biject_to(scalar_base(fn).support)
                 out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
             else:
-                out.append((jnp.sum(each.log_prob) + jnp.sum(jacobian))[None])
+                out.append((_total(each.log_prob) + _total(jacobian))[None])
         return out
 
     def sampler(self, shared: Sequence[ArrayLike]) -> Callable[[jax.Array], jax.Array]:
@@ -104,6 +104,11 @@ class ModelPrior:
             return unconstrain(self.latents, drawn, self.dtype)[0]
 
         return draw
+
+
+def _total(a: jax.Array) -> jax.Array:
+    """The sum of an array; a number as it is, since the sum of one number would hide of what that is the sum."""
+    return a if a.ndim == 0 else jnp.sum(a)
 
 
 def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:

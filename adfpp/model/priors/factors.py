@@ -9,7 +9,7 @@ from jax.extend.core import Literal
 
 from adfpp.engine.factor import FactorGroup, Observation, build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.field import Trace, depends_on, summands, trace
+from adfpp.engine.trace.field import Trace, depends_on, known_value, summands, trace
 from adfpp.model.arguments import Array, canonical_dtype
 from adfpp.model.latents import Latent
 
@@ -70,9 +70,15 @@ def _groups(
     whole = built(output)
     if output.aval.shape != (1,):
         return whole
-    parts = [v for v in summands(traced, output) if not (isinstance(v, Literal) and np.all(v.val == 0))]
+    parts = [v for v in summands(traced, output) if not _is_zero(traced, v)]
     if any(isinstance(v, Literal) for v in parts):
         return whole
     pieces = [g for value in parts for g in built(value)]
     smaller = max(g.field_size for g in pieces) < max(g.field_size for g in whole)
     return pieces if smaller else whole
+
+
+def _is_zero(traced: Trace, value: Any) -> bool:
+    """Whether a summand is known to be 0, as the log-volume of an identity is."""
+    known = value.val if isinstance(value, Literal) else known_value(traced, value)
+    return known is not None and bool(np.all(np.asarray(known) == 0))
