@@ -28,7 +28,7 @@ HOLES = np.where(SEEN, Y, np.nan)
 
 
 def weights(size: int = 2) -> Array:
-    """The latent site of most models here."""
+    """The latent of most models here."""
     return sample("w", dist.Normal(0, 1).expand([size]).to_event(1))
 
 

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import adfpp
+from adfpp.model import RowCheck
 from tests.model.common import (
     KEY,
     SCALE,
@@ -19,6 +20,7 @@ from tests.model.common import (
     exact,
     learned,
     linear,
+    program,
     refusal,
     rows,
     sample,
@@ -74,26 +76,23 @@ def test_nan_among_the_first_rows_is_no_obstacle() -> None:
 
 def test_check_ends_although_the_first_row_is_impossible() -> None:
     """A first row of probability zero does not have the model checked again and again."""
-    runs = 0
 
     def model(x: Array, y: Array | None = None) -> None:
-        nonlocal runs
-        runs += 1
         w = weights()
         with rows(x):
             sample("y", dist.Gamma(2.0, jnp.exp(x @ w)), obs=y)
 
-    adf = adfpp.ADF(model)
     y = np.abs(Y)
     y[0] = -1.0
-    state = adf.init(KEY, X[:1], y=y[:1])
-    for t in range(3):
-        state, info = adf.update(state, X[t : t + 1], y=y[t : t + 1])
-        assert info.status[0] == (adfpp.Status.OUT_OF_SUPPORT if t == 0 else adfpp.Status.OK)
-    before = runs
-    for t in range(3, 6):
-        state, _ = adf.update(state, X[t : t + 1], y=y[t : t + 1])
-    assert runs == before
+    check = RowCheck(program(model, X, y=y))
+    assert [check.done([X[t : t + 1], y[t : t + 1]], []) for t in range(3)] == [False, False, True]
+
+
+def test_the_check_gives_up_on_rows_that_cannot_be_compared() -> None:
+    """After a hundred calls with one and the same row."""
+    check = RowCheck(program(linear, X, y=Y))
+    through = [check.done([X[:1], Y[:1]], []) for _ in range(100)]
+    assert through == [False] * 99 + [True]
 
 
 def test_rows_of_probability_zero_do_not_break_the_check() -> None:

@@ -209,10 +209,10 @@ def test_models_are_learned(name: str) -> None:
     adf = adfpp.ADF(import_module(f"models.{name}").model)
     posterior = adf.get_posterior(adf.run(KEY, progress_bar=False, **data).state)
     mean, sd = posterior.mean(), posterior.sd()
-    assert set(mean) == {site for site, value in truth.items() if np.shape(value)[:1] != (400,)}
-    for site, value in mean.items():
-        assert np.all(np.abs(value - truth[site]) < 4 * sd[site]), site
-        assert np.all(sd[site] < 0.2), site
+    assert set(mean) == {name for name, value in truth.items() if np.shape(value)[:1] != (400,)}
+    for latent, value in mean.items():
+        assert np.all(np.abs(value - truth[latent]) < 4 * sd[latent]), latent
+        assert np.all(sd[latent] < 0.2), latent
 
 
 def test_a_power_is_refused() -> None:

@@ -78,7 +78,7 @@ def model(y: Array = None) -> None:
     """A latent for every row and element, along the rows' axis in front, and an indicator."""
     w = weights(2)
     with numpyro.plate("rows", y.shape[0], dim=-2), numpyro.plate("columns", 2):
-        z = sample("z", dist.HalfNormal(1.0))
+        z = sample("z", dist.LogNormal(0.0, 1.0))
         c = sample("c", dist.Categorical(probs=jnp.ones(3) / 3))
         sample("y", dist.Normal(w + z + c, 1.0), obs=y)
 

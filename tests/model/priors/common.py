@@ -1,6 +1,6 @@
 """What the tests of priors share: a projected prior, its mean, covariance and how it was computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 
 import adfpp
+from tests.model.common import program
 
 Array = Any
 sample: Callable[..., Any] = numpyro.sample
@@ -26,27 +27,52 @@ def observed(x: Array, y: Array, field: Array) -> None:
         sample("y", dist.Normal(x[:, 0] * field, 1.0), obs=y)
 
 
-def of(
-    latents: Callable[[], Array], family: str = "full", **options: Any
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Mean and covariance of a projected prior, and how each site's was found.
-
-    Args:
-        latents: Samples the latent sites and returns a number or an array of them.
-        family: Of the belief.
-        **options: Of ``init``.
-    """
+def model_of(latents: Callable[[], Array]) -> Callable[..., None]:
+    """A model with these latents, which the rows have nothing to do with."""
 
     def model(x: Array, y: Array) -> None:
         observed(x, y, jnp.sum(latents()))
 
-    adf = adfpp.ADF(model, family=family)
+    return model
+
+
+def of(
+    latents: Callable[[], Array], prior: Mapping[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Mean and covariance of a projected prior, and how each of its blocks was computed.
+
+    Args:
+        latents: Samples the latents and returns a number or an array of them.
+        prior: Distributions in the place of the model's own.
+    """
+    read_as = program(model_of(latents), X, Y)
+    projection = read_as.project_prior([], prior)
+    assert not projection.coupled
+    mean, covariance = np.full(read_as.size, np.nan), np.zeros((read_as.size, read_as.size))
+    for block in projection.blocks:
+        root = np.diag(block.root) if block.root.ndim == 1 else block.root
+        mean[block.where] = block.mean
+        covariance[np.ix_(block.where, block.where)] = root @ root.T
+    return mean, covariance, tuple(block.how for block in projection.blocks)
+
+
+def started(
+    latents: Callable[[], Array], family: str = "full", **options: Any
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Mean and covariance of the belief that learning starts from, and how the prior of each latent was computed.
+
+    Args:
+        latents: Samples the latents and returns a number or an array of them.
+        family: Of the belief.
+        **options: Of ``init``.
+    """
+    adf = adfpp.ADF(model_of(latents), family=family)
     mean, scale = adf.init(KEY, X, Y, **options).belief
     mean, scale = np.asarray(mean), np.asarray(scale)
     covariance = scale @ scale.T if scale.ndim == 2 else scale**2 * np.eye(len(mean))
-    return mean, covariance, tuple(site.prior for site in adf.explain(X, Y).latents)
+    return mean, covariance, tuple(latent.prior for latent in adf.explain(X, Y).latents)
 
 
 def latent(prior: Any, name: str = "w") -> Callable[[], Array]:
-    """A model's only latent site."""
+    """A model's only latent."""
     return lambda: sample(name, prior)

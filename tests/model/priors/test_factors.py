@@ -17,13 +17,19 @@ DATA = models.rows()
 
 def log_prior(read_as: Program, name: str, theta: np.ndarray, shared: list[np.ndarray]) -> float:
     """Log prior of one latent in unconstrained space, from its factors."""
-    inputs, total = read_as.prior_inputs(shared), 0.0
-    for group in prior_groups(read_as, read_as.shared_shapes, AUTO)[name]:
-        assert group.factors.density is not None
-        _, field = group.factors.matrices(jnp.asarray(theta), *inputs)
-        log_factor, _ = group.factors.density(*inputs)
-        total += float(sum(log_factor(field[e], e) for e in range(group.factors.count)))
-    return total
+    groups = prior_groups(read_as, read_as.shared_shapes, AUTO)[name]
+
+    @jax.jit
+    def total(theta: jax.Array, inputs: list[jax.Array]) -> jax.Array:
+        out = jnp.zeros(())
+        for group in groups:
+            assert group.factors.density is not None
+            _, field = group.factors.matrices(theta, *inputs)
+            log_factor, _ = group.factors.density(*inputs)
+            out = out + sum(log_factor(field[e], e) for e in range(group.factors.count))
+        return out
+
+    return float(total(jnp.asarray(theta), read_as.prior_inputs(shared)))
 
 
 def test_a_hierarchy_has_a_factor_for_each_group() -> None:

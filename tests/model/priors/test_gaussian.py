@@ -47,14 +47,30 @@ EXACT: dict[str, tuple[Any, Any, np.ndarray]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_gaussian_priors_are_exact(name: str) -> None:
-    """Whatever is Gaussian in unconstrained space is taken as it is."""
+SCALARS = ("Normal", "Normals", "far", "LogNormal", "logit-normal")
+
+
+def test_gaussian_priors_are_exact() -> None:
+    """Whatever is Gaussian in unconstrained space is taken as it is; independent ones in one model."""
+    mean, covariance, how = of(lambda: sum(jnp.sum(sample(name, EXACT[name][0])) for name in SCALARS))
+    start = 0
+    for name in SCALARS:
+        _, expected, expected_covariance = EXACT[name]
+        part = slice(start, start + len(expected_covariance))
+        np.testing.assert_allclose(mean[part], np.broadcast_to(expected, mean[part].shape), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(covariance[part, part], expected_covariance, rtol=1e-8, atol=1e-10)
+        start = part.stop
+    assert set(how) == {"exact"}
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name not in SCALARS])
+def test_correlated_gaussian_priors_are_exact(name: str) -> None:
+    """By their Hessian."""
     prior, mean, covariance = EXACT[name]
     got = of(latent(prior))
     np.testing.assert_allclose(got[0], np.broadcast_to(mean, got[0].shape), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(got[1], covariance, rtol=1e-8, atol=1e-10)
-    assert got[2][0].startswith("exact")
+    assert got[2] == ("exact",)
 
 
 # ------------------------------------------------------------------------------------- by quadrature
@@ -154,17 +170,16 @@ def test_moments_by_quadrature() -> None:
     assert set(how) == {"moments by quadrature"}
 
 
-@pytest.mark.parametrize("name", HARD)
-def test_moments_of_hard_priors(name: str) -> None:
+def test_moments_of_hard_priors() -> None:
     """As many sds from zero as they may be; a kink costs some digits."""
-    prior, (mean, variance) = HARD[name]
-    tol = 1e-4 if "Laplace" in name else 1e-6
-    got = of(latent(prior))
-    np.testing.assert_allclose(got[0], mean, rtol=0, atol=tol * np.sqrt(variance))
-    np.testing.assert_allclose(got[1], variance, rtol=tol)
+    mean, covariance, _ = of(lambda: sum(sample(name, prior) for name, (prior, _) in HARD.items()))
+    for i, (name, (_, (expected, variance))) in enumerate(HARD.items()):
+        tol = 1e-4 if "Laplace" in name else 1e-6
+        np.testing.assert_allclose(mean[i], expected, rtol=0, atol=tol * np.sqrt(variance), err_msg=name)
+        np.testing.assert_allclose(covariance[i, i], variance, rtol=tol, err_msg=name)
 
 
-def test_elements_of_a_site_may_differ() -> None:
+def test_elements_of_a_latent_may_differ() -> None:
     """Gaussian and other elements, in a plate or an event."""
     rates = np.array([0.5, 3.0])
     for form in (dist.Exponential(rates), dist.Exponential(rates).to_event(1)):
@@ -189,7 +204,7 @@ def test_scale_of_a_shared_argument() -> None:
 # ------------------------------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize("prior", [dist.Cauchy(0.0, 1.0), dist.StudentT(2.0), dist.StudentT(1.5).expand([2])])
+@pytest.mark.parametrize("prior", [dist.StudentT(2.0), dist.Cauchy(0.0, 1.0).expand([2])])
 def test_refuses_heavy_tails(prior: Any) -> None:
     """No finite variance, no Gaussian."""
     with pytest.raises(adfpp.PriorError) as refused:
@@ -244,23 +259,21 @@ def test_correlation_matrix() -> None:
 
 
 def test_priors_can_be_replaced() -> None:
-    """By scalar, elementwise and joint distributions, in any form of the site."""
-    replacements: list[tuple[Any, Any, np.ndarray]] = [
-        (dist.Normal(2.0, 3.0), [2.0, 2.0], 9.0 * np.eye(2)),
-        (dist.Normal(np.array([1.0, 2.0]), 3.0), [1.0, 2.0], 9.0 * np.eye(2)),
-        (dist.Normal(2.0, 3.0).expand([2]).to_event(1), [2.0, 2.0], 9.0 * np.eye(2)),
+    """By scalar, elementwise and joint distributions, in any form of the latent."""
+    event, batch = dist.Normal(0, 1).expand([2]).to_event(1), dist.Normal(0, 1).expand([2])
+    elementwise = dist.Normal(np.array([1.0, 2.0]), 3.0)
+    joint = dist.MultivariateNormal(jnp.ones(2), scale_tril=TRIL[:2, :2])
+    cases: list[tuple[Any, Any, Any, np.ndarray]] = [
+        (event, dist.Normal(2.0, 3.0), [2.0, 2.0], 9.0 * np.eye(2)),
+        (event, elementwise, [1.0, 2.0], 9.0 * np.eye(2)),
+        (event, joint, [1.0, 1.0], TRIL[:2, :2] @ TRIL[:2, :2].T),
+        (batch, elementwise, [1.0, 2.0], 9.0 * np.eye(2)),
+        (batch, dist.Normal(2.0, 3.0).expand([2]).to_event(1), [2.0, 2.0], 9.0 * np.eye(2)),
     ]
-    joint = (
-        dist.MultivariateNormal(jnp.ones(2), scale_tril=TRIL[:2, :2]),
-        [1.0, 1.0],
-        TRIL[:2, :2] @ TRIL[:2, :2].T,
-    )
-    event = dist.Normal(0, 1).expand([2]).to_event(1)
-    for own, others in ((event, [*replacements, joint]), (dist.Normal(0, 1).expand([2]), replacements)):
-        for prior, mean, covariance in others:
-            got = of(latent(own), prior={"w": prior})
-            np.testing.assert_allclose(got[0], mean, atol=1e-10)
-            np.testing.assert_allclose(got[1], covariance, atol=1e-10)
+    for own, prior, mean, covariance in cases:
+        got = of(latent(own), prior={"w": prior})
+        np.testing.assert_allclose(got[0], mean, atol=1e-10)
+        np.testing.assert_allclose(got[1], covariance, atol=1e-10)
 
 
 def test_projection_in_float32(float32: None) -> None:
