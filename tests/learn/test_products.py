@@ -691,7 +691,7 @@ def test_an_indicator_that_is_all_but_certain_beside_gaussians(float32: None) ->
     [
         (dist.Normal(0.0, 1.0), {"theta": "gamma"}, "another support"),
         (dist.Gamma(1.0, 1.0), {"theta": "beta"}, "another support"),
-        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the site 'eta'"),
+        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the latent 'eta'"),
         (dist.Poisson(3.0), "full", "cannot be listed"),
         (dist.Categorical(probs=jnp.ones(3) / 3), {"theta": "bernoulli"}, "has two"),
         (dist.Bernoulli(0.5), {"theta": "gamma"}, "is discrete"),
