@@ -28,7 +28,7 @@ from adfpp.engine.families import Product
 from adfpp.learn.ep.ep import EP
 from adfpp.learn.posterior import Posterior
 from adfpp.model import Joint, Latent, Program, stripped
-from adfpp.model.native import inside
+from adfpp.model.latents import theta_in_support
 
 _FORMAT = "adfpp checkpoint"
 _VERSION = 2
@@ -291,7 +291,9 @@ def _probes(program: Program) -> dict[str, Any]:
     theta = rng.normal(size=(_THETAS, program.size))
     for site in program.latents:
         if site.native is not None:  # normal draws need not lie in its space
-            theta[:, site.where] = [inside(program.latents, rng, program.size)[site.where] for _ in range(_THETAS)]
+            theta[:, site.where] = [
+                theta_in_support(program.latents, rng, program.size)[site.where] for _ in range(_THETAS)
+            ]
     theta = theta.astype(program.dtype)
     bound = program.layout.rebuild(rows, shared)
     parameters = inspect.signature(program.model).parameters

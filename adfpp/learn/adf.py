@@ -207,7 +207,7 @@ class ADF(Learner):
             kwargs, gaps = self.without_dt(kwargs)
         call = self.resolve(args, kwargs, going_on=True)
         self.session.refuse_foreign(state, call.program)
-        if call.entry.check is not None and not isinstance(state.belief.mean, Tracer):
+        if not call.entry.checked and not isinstance(state.belief.mean, Tracer):
             self.session.check(call)
         count = call.rows[0].shape[0]
         state, info = self._absorb(call, state, call.rows, gaps, count)

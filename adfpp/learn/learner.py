@@ -1,7 +1,6 @@
 """What ADF and EP share: their options, the session that resolves calls, copies and pickles, and the posterior."""
 
 import inspect
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from adfpp.learn.explain import Explanation, explanation
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.session import Call, Session
+from adfpp.model.reference import ModelReference
 
 
 class Learner:
@@ -83,40 +83,8 @@ class Learner:
         return _unpickled, (type(self), ModelReference(self.model), self._options())
 
 
-def _unpickled(kind: type[Learner], model: "ModelReference", options: dict[str, Any]) -> Learner:
+def _unpickled(kind: type[Learner], model: ModelReference, options: dict[str, Any]) -> Learner:
     return kind(model.model, **options)
-
-
-class ModelReference:
-    """A model inside a pickle: by its import path, or by value where cloudpickle is installed and it has none."""
-
-    def __init__(self, model: Callable[..., Any]) -> None:
-        self.model = model
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        found = inspect.unwrap(self.model) if inspect.isfunction(self.model) else self.model
-        # what __main__ defines is found again by its name only in the same script
-        importable = getattr(found, "__module__", None) != "__main__"
-        if importable:
-            try:
-                pickle.dumps(self.model)
-                return ModelReference, (self.model,)
-            except (pickle.PicklingError, AttributeError, TypeError):
-                pass
-        try:
-            import cloudpickle
-        except ImportError:
-            if not importable:
-                return ModelReference, (self.model,)
-            raise pickle.PicklingError(
-                f"The model {self.model!r} cannot be found by an import path, so it cannot be pickled. Define it at "
-                "the top level of a module, or install cloudpickle, which pickles functions by value."
-            ) from None
-        return _by_value, (cloudpickle.dumps(self.model),)
-
-
-def _by_value(model: bytes) -> ModelReference:
-    return ModelReference(pickle.loads(model))
 
 
 def state_of(state: Any) -> Any:

@@ -21,8 +21,9 @@ from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.start import Prior, Start, begin
 from adfpp.model import READING, Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.model.arguments import canonical_dtype
 from adfpp.model.environment import Same, environment
-from adfpp.model.projection import Block, Projection
+from adfpp.model.priors import Block, Projection
 
 _MOST_PROGRAMS = 64  # a bound for processes that make many models; one program takes a few hundred kilobytes
 
@@ -57,14 +58,14 @@ class Entry:
 
     Attributes:
         program: The model as it was read.
-        check: The numeric row check, until it is through.
+        checked: Whether the numeric row check is through.
         projection: The projected prior, with the shared arrays that it belongs to.
         start: As ``projection``: the prior and the belief before any row, for each value of ``revisited``.
         lock: Held while any of these is computed.
     """
 
     program: Program
-    check: RowCheck | None
+    checked: bool = False
     projection: tuple[list[np.ndarray], Projection] | None = None
     start: dict[bool, tuple[list[np.ndarray], tuple[Prior, Start]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -89,7 +90,7 @@ class _Programs:
     def add(self, key: Any, program: Program) -> Entry:
         """Keeps a program, and forgets the one that has not been used for longest."""
         with self.lock:
-            entry = Entry(program, RowCheck(program))
+            entry = Entry(program)
             self.buckets.setdefault(key, []).append(entry)
             self.buckets.move_to_end(key)
             while sum(map(len, self.buckets.values())) > _MOST_PROGRAMS:
@@ -140,6 +141,7 @@ class Session:
         self._signatures: dict[Any, _Signature] = {}
         self._rows_at: dict[Any, frozenset[int]] = {}
         self._environments: dict[Any, None] = {}
+        self._checks: dict[Entry, RowCheck] = {}
 
     # ------------------------------------------------------------------------------------------ calls
 
@@ -179,13 +181,12 @@ class Session:
         length = rows[0].shape[0]
         if length == 0 or any(a.shape[0] != length for a in rows):
             _refuse_lengths(call)
-        pinned = known.entry.program.pinned
-        if pinned is not None and not any(isinstance(a, Tracer) for a in shared):
-            if not all(np.array_equal(a, b) for a, b in zip(pinned, shared, strict=True)):
-                raise ModelError(
-                    "An argument that sets the support of a latent has changed: the belief is stored in the "
-                    "unconstrained space of the old support. Use another learner for another support."
-                )
+        program = known.entry.program
+        if program.pinned is not None and not call.traced and not program.fits(shared):
+            raise ModelError(
+                "An argument that sets the support of a latent has changed: the belief is stored in the "
+                "unconstrained space of the old support. Use another learner for another support."
+            )
         return call
 
     def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool) -> _Signature:
@@ -247,11 +248,13 @@ class Session:
     def check(self, call: Call) -> None:
         """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
         entry = call.entry
-        if entry.check is None or call.traced:
+        if entry.checked or call.traced:
             return
         with _PROGRAMS.lock, entry.lock:
-            if entry.check is not None and entry.check.done(call.rows, call.shared):
-                entry.check = None
+            check = self._checks.setdefault(entry, RowCheck(entry.program))
+            if check.done(call.rows, call.shared):
+                entry.checked = True
+                del self._checks[entry]
 
     # ------------------------------------------------------------------------------------------ priors
 
@@ -292,10 +295,10 @@ class Session:
 
     def _projection(self, call: Call, priors: Any) -> Projection:
         if priors:
-            return call.program.project_prior(call.rows, call.shared, priors)
+            return call.program.project_prior(call.shared, priors)
         kept = call.entry.projection
         if kept is None or not _same(kept[0], call.shared):
-            kept = ([np.array(a) for a in call.shared], call.program.project_prior(call.rows, call.shared))
+            kept = ([np.array(a) for a in call.shared], call.program.project_prior(call.shared))
             call.entry.projection = kept
         return kept[1]
 
@@ -378,7 +381,7 @@ def _refuse_lengths(call: Call) -> None:
     names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]
     lengths = {n: a.shape[0] for n, a in zip(names, call.rows, strict=True)}
     if not all(lengths.values()):
-        raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}.")
+        raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}. Pass at least one row.")
     raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
 
 
@@ -388,20 +391,10 @@ def _same(kept: Sequence[np.ndarray], shared: Sequence[Any]) -> bool:
 
 def _takes(layout: Layout, leaves: Sequence[Any], program: Program) -> bool:
     """Whether a program was read for leaves like these: the same fixed values, and the same shapes and dtypes."""
-    fixed = iter(layout.fixed)
-    rows, shared = iter(program.row_shapes), iter(program.shared_shapes)
-    for leaf, kind in zip(leaves, layout.kinds, strict=True):
-        if kind == "fixed":
-            value = next(fixed)
-            if is_array(leaf) or type(leaf) is not type(value) or leaf != value:
-                return False
-            continue
-        if not is_array(leaf):
-            return False
-        like = next(rows if kind == "row" else shared)
-        shape = leaf.shape[1:] if kind == "row" else leaf.shape
-        if (kind == "row" and not leaf.ndim) or shape != like.shape:
-            return False
-        if jax.dtypes.canonicalize_dtype(leaf.dtype) != like.dtype:
-            return False
-    return True
+    if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
+        return False
+    rows, shared = layout.split(leaves)
+    if any(a.ndim == 0 for a in rows) or layout.with_fixed(leaves) != layout:
+        return False
+    shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
+    return shapes == [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]

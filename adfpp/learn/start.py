@@ -16,7 +16,7 @@ import numpy as np
 from adfpp.engine.factor import FactorGroup
 from adfpp.engine.families import Belief, Family
 from adfpp.model import PriorGroup, block_of_draws
-from adfpp.model.projection import Block, prior_draws
+from adfpp.model.priors import Block, prior_draws
 
 _DRAWS = 4096
 
@@ -128,7 +128,7 @@ def begin(
     sites = {}
     for group, block in factors:
         matrix, offset = _fields(group.factors, size, dtype, inputs)
-        own = np.arange(group.site.where.start, group.site.where.stop)
+        own = np.arange(group.latent.where.start, group.latent.where.stop)
         rows = []
         for a, b in zip(matrix, offset, strict=True):
             nu, weight = _first_site(a, b, own, block, draws)
@@ -206,7 +206,7 @@ def _begin_in_theta(
 ) -> Start:
     """For families that forget correlations: a coupled site begins with its marginal moments, shared by its factors."""
     given = list(blocks)
-    for site, block in {group.site.name: (group.site, block) for group, block in factors}.values():
+    for site, block in {group.latent.name: (group.latent, block) for group, block in factors}.values():
         where = np.arange(site.where.start, site.where.stop)
         if block is not None:
             given.append(block)
@@ -220,10 +220,10 @@ def _begin_in_theta(
     belief = family.start(given, size, dtype)
     sites = {}
     for group, _ in factors:
-        siblings = sum(other.site.name == group.site.name for other, _ in factors)
+        siblings = sum(other.latent.name == group.latent.name for other, _ in factors)
         count = group.factors.count
         own = np.zeros((count, size))
-        where = np.arange(group.site.where.start, group.site.where.stop)
+        where = np.arange(group.latent.where.start, group.latent.where.stop)
         elements = np.asarray(group.factors.elements)
         if count == len(where) and siblings == 1:
             own[np.arange(count), where[elements]] = 1.0

@@ -21,7 +21,7 @@ from adfpp.learn.posterior import Posterior, scalar_names
 from adfpp.learn.results import Result
 from adfpp.learn.stream import ADFTotals, Trajectory
 from adfpp.model import Joint, Program, refuse_clashes
-from adfpp.model.forward import Forward, SiteForm
+from adfpp.model.forward import Forward, Variable
 from adfpp.show import arviz_versions
 from adfpp.show.arviz_versions import Group
 
@@ -393,7 +393,7 @@ class _Export:
         dims = {name: self.forms[name].dims[: a.ndim - 1] for name, a in each.items()}
         return total, self.draws.laid_out(each, dims)
 
-    def _row_dim(self, form: SiteForm) -> str | None:
+    def _row_dim(self, form: Variable) -> str | None:
         """The name of the plate of rows at a site."""
         sized = zip(form.dims, form.shape, strict=True)
         return next((dim for dim, size in sized if dim is not None and size == self.joint.length), None)

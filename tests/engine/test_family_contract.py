@@ -140,7 +140,7 @@ def test_a_refused_row_changes_no_bit(case: Case, wrong: Any) -> None:
 
 
 def test_natural_parameters_there_and_back(case: Case) -> None:
-    """The belief from its natural parameters, and log normalisers that agree with the log density at 0 and elsewhere."""
+    """The belief from its natural parameters, to rounding; its log normaliser is finite."""
     family, belief = case.family, case.after.belief
     natural = family.natural(belief)
     again, proper = family.from_natural(natural, case.size)

@@ -227,7 +227,7 @@ def test_one_row_is_enumerated_exactly_and_the_central_limit_is_near(n: int) -> 
     np.testing.assert_allclose(found.log_evidence, evidence, atol=1e-8)
     # without enumeration: each component left out in turn, and to first order
     one_out = folded(ising_perceptron.model, ByLatent((), Splitting(states=1)), **data)
-    to_first_order = ByLatent((), Splitting(states=1, one_out=1, expanded=np.inf))
+    to_first_order: Any = ByLatent((), Splitting(states=1, one_out=1, expanded=np.inf))
     first = folded(ising_perceptron.model, to_first_order, **data)
     errors = [np.abs(np.asarray(r.posterior.mean()["sign"]) - exact).max() for r in (one_out, first)]
     assert 1e-6 < errors[0] < 0.02 and 1e-6 < errors[1] < 0.06, errors
@@ -688,7 +688,7 @@ def test_an_indicator_that_is_all_but_certain_beside_gaussians(float32: None) ->
     [
         (dist.Normal(0.0, 1.0), {"theta": "gamma"}, "another support"),
         (dist.Gamma(1.0, 1.0), {"theta": "beta"}, "another support"),
-        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the site 'eta'"),
+        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the latent 'eta'"),
         (dist.Poisson(3.0), "full", "cannot be listed"),
         (dist.Categorical(probs=jnp.ones(3) / 3), {"theta": "bernoulli"}, "has two"),
         (dist.Bernoulli(0.5), {"theta": "gamma"}, "is discrete"),

@@ -1,4 +1,4 @@
-"""Projecting a prior onto Gaussian blocks in unconstrained space: exactly where it is one, else by matching moments."""
+"""Projecting priors onto Gaussian blocks in unconstrained space: exactly where they are Gaussian, else by moments."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,18 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.model.priors.density import prior_draws
+
 LogPrior = Callable[[jax.Array], list[jax.Array]]
 
 
 class Component(NamedTuple):
-    """Sites whose priors hang together.
+    """Latents whose priors hang together.
 
     Attributes:
-        names: The sites.
-        members: Their positions among the latent sites.
+        names: The latents.
+        members: Their positions among the latents of the model.
         where: Their places in θ ``(d,)``.
         scalar: Whether its elements are independent scalars.
-        roots: Of several sites, those whose priors depend on no other, each as a component of its own.
+        roots: Of several latents, those whose priors depend on no other, each as a component of its own.
         dependents: The positions of the others.
     """
 
@@ -31,14 +33,14 @@ class Component(NamedTuple):
 
 
 class Block(NamedTuple):
-    """An independent block of the prior: Gaussian, or of a site in its own space.
+    """An independent block of the prior: Gaussian in unconstrained space, or of one latent in its native space.
 
     Attributes:
         where: Its places in θ ``(d,)``.
         mean: ``(d,)``.
         root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
-        how: How it was found, in words.
-        natural: ``(n, numbers)`` of a site in its own space: the parameters of its n components.
+        how: How it was computed, in words.
+        natural: ``(n, numbers)`` of a latent in its native space: the natural parameters of its n components.
     """
 
     where: np.ndarray
@@ -48,40 +50,46 @@ class Block(NamedTuple):
     natural: np.ndarray | None = None
 
 
-_POINTS = (0.0, 0.7, -1.3)
-_LARGEST_HESSIAN = 512
-_SAMPLES = 1 << 14
-_GRID = np.linspace(-18.0, 18.0, 7201)
+_POINTS = (0.0, 0.7, -1.3)  # a log density whose curvature is the same at three uneven points is taken for quadratic
+_LARGEST_HESSIAN = 512  # beyond it the (d, d) Hessian at two points costs more than draws do
+_LARGEST_END = 1e-3  # share of a variance at the ends of the grid beyond which it counts as infinite
+_SAMPLES = 1 << 14  # moments to about 1 % of an sd
+_GRID = np.linspace(-18.0, 18.0, 7201)  # in t with u = sinh(t): reaches 3e7 scales, with 200 points in each unit of t
+
+
+def tight(dtype: np.dtype) -> float:
+    """The relative error up to which two numbers that were computed in this dtype count as equal."""
+    return 1e-9 if dtype == jnp.float64 else 1e-4
 
 
 class PriorError(ValueError):
-    """A prior that has no Gaussian projection. The message names the site, the cause and the cure."""
+    """A prior that has no Gaussian projection. The message names the latent, the cause and the cure."""
 
 
 class Projection(NamedTuple):
-    """A prior as far as it is made of independent Gaussian blocks.
+    """A prior as far as it is made of independent blocks.
 
     Attributes:
-        blocks: Of all sites but
-        coupled: the positions of sites whose priors depend on other sites and are not jointly Gaussian with them.
+        blocks: Of all latents but the coupled ones.
+        coupled: The positions of latents whose priors depend on other latents and are not jointly Gaussian with them.
     """
 
     blocks: list[Block]
     coupled: tuple[int, ...]
 
 
-def project_prior(
+def project_gaussian(
     components: Sequence[Component],
     log_prior: LogPrior,
     sampler: Callable[[jax.Array], jax.Array],
     size: int,
-    dtype: jnp.dtype,
+    dtype: np.dtype,
 ) -> Projection:
     """Projects each component of a prior that can be.
 
     Args:
-        components: Which sites hang together.
-        log_prior: ``θ -> [log prior of each site]``, elementwise for scalar components.
+        components: Which latents hang together.
+        log_prior: ``θ -> [log prior of each latent]``, elementwise for scalar components.
         sampler: ``key -> θ``, one prior draw.
         size: Length of θ.
         dtype: Of θ.
@@ -104,7 +112,7 @@ def project_prior(
     sampled = []
     for c in left:
         if not c.scalar:
-            # of several sites' component the joint has been looked at, but not this root of it
+            # The joint density of a component of several latents has been tried, but not that of this root.
             block = None if any(c is other for other in components) else _exact(c, log_prior, size, dtype)
             if block is None:
                 sampled.append(c)
@@ -115,8 +123,8 @@ def project_prior(
     return Projection(blocks, tuple(coupled))
 
 
-def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: jnp.dtype) -> list[Block]:
-    """All scalar components at once: elements of one do not see the others."""
+def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: np.dtype) -> list[Block]:
+    """All scalar components at once: the elements are independent, so one derivative serves them all."""
     order = np.concatenate([c.where for c in components])
 
     def log_density(theta: jax.Array) -> jax.Array:
@@ -133,16 +141,15 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
         return jax.jvp(slope, (theta,), (ones,))
 
     slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
-    tight = 1e-9 if dtype == jnp.float64 else 1e-4
     spread = np.abs(curvatures - curvatures[0]).max(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        gaussian = (curvatures[0] < 0) & (spread <= tight * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
+        gaussian = (curvatures[0] < 0) & (spread <= tight(dtype) * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
         mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
     if not gaussian.all():
         by_quadrature = _quadrature(log_density, order, size, dtype)
         mean = np.where(gaussian, mean, by_quadrature[0])
         sd = np.where(gaussian, sd, by_quadrature[1])
-        lost = ~gaussian & ~(by_quadrature[2] < 1e-3)
+        lost = ~gaussian & ~(by_quadrature[2] < _LARGEST_END)
     else:
         lost = np.zeros_like(gaussian)
     blocks, start = [], 0
@@ -151,7 +158,7 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
         start += len(c.where)
         if lost[part].any():
             raise PriorError(
-                f"The prior of site {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy "
+                f"The prior of latent {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy "
                 "tails, as a Cauchy has, or none at all), so no Gaussian matches it. Use a lighter one, or start from "
                 f"another: prior={{{c.names[0]!r}: dist.Normal(0, 10)}}."
             )
@@ -161,9 +168,9 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
 
 
 def _quadrature(
-    log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: jnp.dtype
+    log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t), and what lies at the ends.
+    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t); share of the ends.
 
     All densities here are smooth, and sinh turns their tails into double exponentials, for which the trapezoidal rule
     converges exponentially. The centre and scale of the first grid are 0 and 1, then twice the highest point and the
@@ -217,7 +224,7 @@ def _quadrature(
     return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
 
 
-def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Block | None:
+def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Block | None:
     """The component as a Gaussian, if its log density is quadratic."""
     d = len(c.where)
     if d > _LARGEST_HESSIAN:
@@ -233,8 +240,8 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: jnp.dtype) -> Bl
         np.asarray(a, float)
         for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
     )
-    tight = 1e-9 if dtype == jnp.float64 else 1e-4
-    if not np.isfinite(hessians).all() or np.abs(hessians[0] - hessians[1]).max() > tight * np.abs(hessians[0]).max():
+    change = np.abs(hessians[0] - hessians[1]).max()
+    if not np.isfinite(hessians).all() or change > tight(dtype) * np.abs(hessians[0]).max():
         return None
     precision = -0.5 * (hessians[0] + hessians[0].T)
     if np.linalg.eigvalsh(precision).min() <= 0:
@@ -252,20 +259,16 @@ def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax
         mine = draws[:, c.where]
         if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
             raise PriorError(
-                f"The prior of {c.names[0]!r} could not be matched by sampling ({len(c.where)} coupled elements). "
-                "Draw independent standardised elements and transform them, or pass prior=."
+                f"The prior of latent {c.names[0]!r} could not be matched by sampling ({len(c.where)} coupled "
+                "elements). Draw independent standardised elements and transform them, or pass prior=."
             )
         spread = np.sort((mine - mine.mean(0)) ** 2, 0)
         if (spread[-_SAMPLES // 1000 :].sum(0) > 0.5 * spread.sum(0)).any():
             raise PriorError(
-                f"The prior of {c.names[0]!r} has tails so heavy that a few draws make up its variance: no Gaussian "
-                "matches it. Draw independent standardised elements and scale them, use lighter tails, or pass prior=."
+                f"The prior of latent {c.names[0]!r} has tails so heavy that a few draws make up its variance: no "
+                "Gaussian matches it. Draw independent standardised elements and scale them, use lighter tails, or "
+                "pass prior=."
             )
         covariance = np.atleast_2d(np.cov(mine.T))
         blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), f"moments by {_SAMPLES} draws"))
     return blocks
-
-
-def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
-    """Draws ``(count, N)`` of θ from its prior, the same in every call."""
-    return np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), count)), float)
