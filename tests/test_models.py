@@ -148,12 +148,13 @@ def test_prior_predictive(name: str) -> None:
         assert np.all(message["fn"].support(draws[key])), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "constants"),
     [
         ("rosenblatt", {"beta": 2.0}),
-        pytest.param("hierarchy", {}, marks=pytest.mark.slow),
-        pytest.param("item_response", {}, marks=pytest.mark.slow),
+        ("hierarchy", {}),
+        ("item_response", {}),
     ],
 )
 def test_nuts_takes_the_model(name: str, constants: dict[str, float]) -> None:

@@ -1,7 +1,6 @@
 """The arguments of a call: what is taken, in which ways, and what is refused."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ from tests.model.common import (
     assert_exact,
     learned,
     linear,
+    program,
     refusal,
     rows,
     sample,
@@ -150,19 +150,20 @@ def test_calls_may_mix_positions_and_keywords() -> None:
         jax.tree.map(np.testing.assert_array_equal, first.belief, other.belief)
 
 
-@pytest.mark.parametrize("make", [np.asarray, jnp.asarray])
-def test_nested_arguments(make: Callable[[Any], Any]) -> None:
+def nested(data: dict[str, Any]) -> None:
+    """Rows in a dict and in a tuple inside it, beside an option."""
+    w = weights()
+    with rows(data["x"]):
+        sample("y", dist.Normal(data["x"] @ w, SCALE), obs=data["target"][0])
+
+
+def test_nested_arguments() -> None:
     """Leaves of a pytree carry rows too, as NumPy or JAX arrays."""
-
-    def model(data: dict[str, Any]) -> None:
-        w = weights()
-        with rows(data["x"]):
-            sample("y", dist.Normal(data["x"] @ w, SCALE), obs=data["target"][0])
-
-    data = {"x": make(X), "target": (make(Y), {"power": 1})}
-    assert_exact(learned(model, data))
-    explained = adfpp.ADF(model).explain(data)
-    assert explained.rows == ("data",)
+    data = {"x": X, "target": (Y, {"power": 1})}
+    assert_exact(learned(nested, data))
+    assert adfpp.ADF(nested).explain(data).rows == ("data",)
+    arrays = {"x": jnp.asarray(X), "target": (jnp.asarray(Y), {"power": 1})}
+    assert program(nested, arrays).layout == program(nested, data).layout
 
 
 def test_keyword_rest() -> None:

@@ -8,9 +8,8 @@ import numpyro.distributions as dist
 import pytest
 from scipy import special
 
-import adfpp
 from tests import models
-from tests.model.common import KEY, SCALE, Array, X, Y, program, rows, sample
+from tests.model.common import SCALE, Array, X, Y, program, rows, sample
 
 
 def bounded(x: Array, high: Array, shift: Array, y: Array | None = None) -> None:
@@ -64,6 +63,3 @@ def test_arrays_made_inside_a_model_pin_nothing() -> None:
     assert read_as.pinned is None
     assert read_as.fits([np.asarray(7.0)])
     np.testing.assert_allclose(read_as.constrain(jnp.zeros(2))["u"], 0.5)
-    adf = adfpp.ADF(model)
-    adf.init(KEY, X, np.asarray(0.5), y=Y)
-    adf.init(KEY, X, np.asarray(0.7), y=Y)

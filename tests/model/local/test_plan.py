@@ -5,7 +5,7 @@ import numpy as np
 import numpyro
 
 import adfpp
-from adfpp.model import Joint, local_posterior
+from adfpp.model import Joint
 from tests.model.common import program, refusal
 from tests.model.local.common import (
     PAIRS,
@@ -92,8 +92,6 @@ def test_several_observations_hang_together() -> None:
         )
     assert set(logs) == {"y, pairs", "last"}
     np.testing.assert_allclose(logs["y, pairs"][0], np.logaddexp(*shares), atol=1e-10)
-    found = local_posterior(read_as, theta[0], 1e-9 * np.eye(2), [PAIRS, Y], [])["c"]
-    np.testing.assert_allclose(found[:, 1], np.exp(shares[1] - np.logaddexp(*shares)), atol=1e-6)
 
 
 def test_elements_with_latents_of_their_own_stay_apart() -> None:

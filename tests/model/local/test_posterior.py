@@ -18,21 +18,27 @@ from tests.model.local.common import (
     X,
     Y,
     dist,
-    indicators,
     outliers,
-    root_of,
     sample,
     stats,
     tilted,
+    weights,
     zero_inflated,
 )
 
 
+def shifted(y: Array = None) -> None:
+    """An indicator that moves a row by 3."""
+    w = weights(1)
+    with numpyro.plate("rows", y.shape[0]):
+        which = sample("which", dist.Bernoulli(0.6))
+        sample("y", dist.Normal(w[0] + 3.0 * which, 1.0), obs=y)
+
+
 def test_responsibilities() -> None:
-    """p(c | y) ∝ π_c N(y; m_c, v_c + 1) under a belief with variances v, by hand."""
-    mean, covariance = np.array([-1.0, 2.0]), np.array([[0.5, 0.1], [0.1, 0.3]])
-    found = local_posterior(program(indicators, y=Y), mean, root_of(covariance), [Y], [])["which"]
-    each = np.array([0.4, 0.6]) * stats.norm(mean, np.sqrt(np.diag(covariance) + 1.0)).pdf(Y[:, None])
+    """p(c | y) ∝ π_c N(y; m + 3c, v + 1) under a belief N(m, v), by hand."""
+    found = local_posterior(program(shifted, y=Y), np.array([-1.0]), np.array([[0.5**0.5]]), [Y], [])["which"]
+    each = np.array([0.4, 0.6]) * stats.norm(np.array([-1.0, 2.0]), np.sqrt(1.5)).pdf(Y[:, None])
     assert found.shape == (ROWS, 2)
     np.testing.assert_allclose(found, each / each.sum(1, keepdims=True), atol=1e-6)
 

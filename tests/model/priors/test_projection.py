@@ -40,7 +40,7 @@ def test_families_keep_what_they_can_represent(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["full", "diagonal"])
 def test_coupled_latents_start_from_their_moments(family: str) -> None:
-    """w | tau is a set of factors, whose first sites have the prior's moments, and the same every time."""
+    """w | tau is a set of factors, whose first sites have the prior's moments."""
 
     def prior() -> Array:
         tau = sample("tau", dist.LogNormal(0.0, 0.3))
@@ -52,10 +52,6 @@ def test_coupled_latents_start_from_their_moments(family: str) -> None:
     np.testing.assert_array_less(np.abs(mean - [0.0, 1.0, 1.0]), 5 * np.sqrt(variance / draws))
     np.testing.assert_allclose(np.diag(covariance), variance, rtol=5 * np.sqrt(6.0 / draws))
     assert how[1].startswith("factors")
-    if family == "diagonal":  # the draws are the same for all families
-        again = started(prior, family)
-        np.testing.assert_array_equal(mean, again[0])
-        np.testing.assert_array_equal(covariance, again[1])
 
 
 def test_heavy_tails_among_coupled_latents() -> None:
