@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DELETE_ON_ERROR:
-.PHONY: help test test-slow test-papers test-all demo reproduce check format bench clean
+.PHONY: help test test-slow test-papers demo reproduce check format bench clean
 
 help:
 	@echo "make test        run the tests          (ARGS='-k field' is passed on to pytest)"
@@ -34,7 +34,7 @@ test-papers: $(VENV)/test.stamp
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-reproduce: $(VENV)/demo.stamp
+reproduce: $(VENV)/papers.stamp
 	@$(BIN)/adfpp reproduce --all --quick $(ARGS)
 
 check: $(VENV)/check.stamp

@@ -1,10 +1,11 @@
-"""A learning rule of your own beside the papers': Hebb's rule on the noise-free perceptron.
+"""Your own learning rule beside those of the papers: Hebb's rule on the noise-free perceptron.
 
     python examples/reproduce/your_learner.py [--out DIR]
 
-A rule is what it begins with, what it predicts, and one step. As a `Learner` it has `init`, `update` and `run` like
-those of `adfpp.ADF`, can be traced and mapped over seeds, and goes into `adfpp.compare`. Here 32 runs of it stand
-beside as many of ADF on the same rows, each held against its own theory, and the curves of `adfpp.papers.theory`.
+A rule consists of its initial arrays, its prediction, and one step. As a `Learner` it has `init`, `update` and `run`
+like those of `adfpp.ADF`, can be traced and mapped over seeds, and can be given to `adfpp.compare`. This example makes
+32 runs of Hebb's rule and 32 of ADF on the same rows, holds each against its theory, and draws the curves of
+`adfpp.papers.theory` beside them.
 """
 
 import argparse
@@ -17,9 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.papers.baselines import Estimate, Learner
-from adfpp.papers.laboratory import Bench, Line, Panel, Record, along, measured, points
+from adfpp.papers.laboratory import Bench, Line, Panel, Record, learn_stream, measured, points
 from adfpp.papers.laboratory.picture import save
-from adfpp.papers.laboratory.students import adf_of, disagreement, perceptron, rows_of
+from adfpp.papers.laboratory.students import (
+    Rows,
+    adf_student,
+    disagreement,
+    joint_student,
+    learner_student,
+    noisy_rows,
+    perceptron,
+)
 from adfpp.papers.theory.covariance import full_online
 from adfpp.papers.theory.perceptron import bayes_batch, optimal_online
 
@@ -27,20 +36,22 @@ WEIGHTS, RUNS, ALPHAS = 200, 32, 10
 
 
 @dataclass(frozen=True)
-class Hebb(Learner):
-    """w' = w + σ x, whatever was predicted."""
+class Hebb(Learner[jax.Array]):
+    """w' = w + σ x, for right and wrong labels alike."""
 
-    def begin(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: Any, **given: Any) -> jax.Array:
+    def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> jax.Array:
         return jnp.zeros(shape, dtype)
 
-    def output(self, kept: jax.Array, row: jax.Array) -> jax.Array:
-        return kept @ row
+    def output(self, arrays: jax.Array, row: jax.Array) -> jax.Array:
+        return arrays @ row
 
-    def step(self, kept: jax.Array, row: jax.Array, target: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return kept + target * row, (kept @ row * target <= 0).astype(row.dtype)
+    def step(
+        self, arrays: jax.Array, row: jax.Array, target: jax.Array, count: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return arrays + target * row, (arrays @ row * target <= 0).astype(row.dtype)
 
-    def estimate(self, kept: jax.Array) -> Estimate:
-        return Estimate(kept, direction=True)
+    def estimate(self, arrays: jax.Array) -> Estimate:
+        return Estimate(arrays, direction=True)
 
 
 def main() -> None:
@@ -49,22 +60,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("example_output"), help="where the picture goes")
     out = parser.parse_args().out
     x, y = np.zeros((WEIGHTS, WEIGHTS)), np.zeros(WEIGHTS)
-    hebb = Hebb()
-    start, fold = adf_of(perceptron(), x, y)
+    students = {"Hebb": learner_student(Hebb(), WEIGHTS), "ADF": adf_student(perceptron(), x, y)}
+    start, update = joint_student(students)
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         key_teacher, key_rows = jax.random.split(key)
         teacher = jax.random.normal(key_teacher, (WEIGHTS,))
 
-        def rows(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return rows_of(teacher, key, WEIGHTS)
+        def rows(key: jax.Array, step: jax.Array) -> Rows:
+            return noisy_rows(teacher, key, WEIGHTS)
 
-        by_hebb = along(
-            lambda state, data: hebb.update(state, *data)[0], hebb.init(key, x), rows,
-            lambda state: disagreement(state.kept, teacher), key_rows, ALPHAS,
-        )  # fmt: skip
-        by_adf = along(fold, start, rows, lambda state: disagreement(state.belief.mean, teacher), key_rows, ALPHAS)
-        return by_hebb, by_adf
+        def measure(states: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
+            weights = states["Hebb"].arrays, states["ADF"].belief.mean
+            return disagreement(weights[0], teacher), disagreement(weights[1], teacher)
+
+        return learn_stream(update, start, rows, measure, key_rows, ALPHAS)
 
     alpha, grid = np.arange(1, ALPHAS + 1), np.linspace(0.5, ALPHAS, 100)
     hebb_error, adf_error = Bench().replicate("hebb", one, RUNS)

@@ -16,7 +16,6 @@ from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoMul
 from scipy import stats
 
 import adfpp
-from adfpp import baselines
 from adfpp.distributions import Probit
 from adfpp.engine.tilt import moments_named
 from adfpp.judge.compare import Comparison, compare, judgement
@@ -24,6 +23,7 @@ from adfpp.judge.fits import clock, fit_draws, fit_svi
 from adfpp.learn.ep.ep import NotConverged
 from adfpp.learn.stream import RowsMarked
 from adfpp.model import guide_draws, read
+from adfpp.papers import baselines
 
 N_ROWS = 40
 
@@ -513,7 +513,7 @@ def with_baselines() -> tuple[Comparison, np.ndarray, np.ndarray]:
         "perceptron": baselines.Perceptron(),
         "natural": baselines.NaturalGradient(delay=20.0),
         "bona": baselines.ScalarBOnA(beta=2.0),
-        "told": baselines.VariationalOptimum().begun(teacher=np.array([1.0, -1.0, 0.5])),
+        "told": baselines.VariationalOptimum().with_init(teacher=np.array([1.0, -1.0, 0.5])),
     }
     found = compare(jax.random.key(3), runs, x, y=y, reference="ep", num_samples=500, progress_bar=False)
     return found, x, y
@@ -531,11 +531,11 @@ def test_baselines_are_points_beliefs_and_directions(
     """A point has its weights as mean, a belief its sds too, and a direction the reference's length."""
     comparison, x, y = with_baselines
     key = jax.random.split(jax.random.key(3), 6)
-    natural = baselines.NaturalGradient(delay=20.0).run(key[2], x, y, progress_bar=False).state.kept.weights
+    natural = baselines.NaturalGradient(delay=20.0).run(key[2], x, y, progress_bar=False).state.arrays.weights
     assert np.allclose(comparison.fits["natural"].mean, natural, atol=1e-6)
     assert comparison.fits["natural"].is_point and not comparison.fits["bona"].is_point
-    kept = baselines.ScalarBOnA(beta=2.0).run(key[3], x, y, progress_bar=False).state.kept
-    assert np.allclose(comparison.fits["bona"].sd, np.sqrt(kept.width), rtol=1e-5)
+    arrays = baselines.ScalarBOnA(beta=2.0).run(key[3], x, y, progress_bar=False).state.arrays
+    assert np.allclose(comparison.fits["bona"].sd, np.sqrt(arrays.width), rtol=1e-5)
     truth = comparison.truth.mean
     own = comparison.fits["perceptron"].mean
     assert np.linalg.norm(own) == pytest.approx(np.linalg.norm(comparison.truth.flat.mean(0)), rel=1e-5)

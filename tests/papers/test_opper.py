@@ -11,28 +11,33 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import norm
 
-from adfpp.papers.laboratory import mean_and_error, opper, opper_laws
+from adfpp.papers.laboratory import mean_and_error
+from adfpp.papers.laboratory.opper import laws as opper_laws
+from adfpp.papers.laboratory.opper import threshold
+from adfpp.papers.laboratory.opper.perceptron import control_variate
 from adfpp.papers.theory.asymptotics import nearest_probit, probit_link
 from adfpp.papers.theory.channel import information
 from adfpp.papers.theory.covariance import full_online, full_online_constant
 from adfpp.papers.theory.perceptron import bayes_batch, cramer_rao_threshold, optimal_online
 
+pytestmark = pytest.mark.papers
+
 # The nearest probit
 
 
 def test_the_truth_is_nearest_to_itself() -> None:
-    """A probit of the model's own kind: its length, no floor, and A = B = J."""
+    """For labels of a probit, the nearest model has the length of the teacher, no floor, and A = B = J."""
     for length, noise, flip in ((1.3, 0.7, 0.0), (2.0, 1.0, 0.1)):
-        found = nearest_probit(probit_link(length, noise, flip), noise, flip)
-        np.testing.assert_allclose(found.length, length, rtol=1e-12)
-        np.testing.assert_allclose(found.floor, 0.0, atol=1e-14)
-        np.testing.assert_allclose(found.score, found.curvature, rtol=1e-11)
-        np.testing.assert_allclose(found.fisher, found.curvature, rtol=1e-11)
-        assert found.plugged_in(4) == pytest.approx(4.0) == found.predictive(4)
+        actual = nearest_probit(probit_link(length, noise, flip), noise, flip)
+        np.testing.assert_allclose(actual.length, length, rtol=1e-12)
+        np.testing.assert_allclose(actual.floor, 0.0, atol=1e-14)
+        np.testing.assert_allclose(actual.score, actual.curvature, rtol=1e-11)
+        np.testing.assert_allclose(actual.fisher, actual.curvature, rtol=1e-11)
+        assert actual.plugged_in(4) == pytest.approx(4.0) == actual.predictive(4)
 
 
 def test_the_nearest_probit_is_least_by_scipy() -> None:
-    """Length, floor and A along θ* from the relative entropy itself, integrated and minimised by SciPy."""
+    """Length, floor and A along θ* follow from the relative entropy, integrated and minimised by SciPy."""
     link, noise = probit_link(2.0, 1.0, 0.1), 0.8
 
     def entropy(length: float) -> float:
@@ -43,14 +48,14 @@ def test_the_nearest_probit_is_least_by_scipy() -> None:
 
         return 2.0 * quad(integrand, 0.0, 12.0, epsabs=1e-13, epsrel=1e-12, limit=200)[0]
 
-    found = nearest_probit(link, noise)
+    actual = nearest_probit(link, noise)
     least: Any = minimize_scalar(entropy, bounds=(0.1, 3.0), method="bounded", options={"xatol": 1e-10})
-    np.testing.assert_allclose(found.length, least.x, rtol=1e-6)
-    np.testing.assert_allclose(found.floor, least.fun, rtol=1e-10)
-    bent = sum(w * entropy(found.length + s * 1e-2) for s, w in ((-2, -1), (-1, 16), (0, -30), (1, 16), (2, -1)))
-    np.testing.assert_allclose(found.curvature.along, bent / 12e-4, rtol=1e-6)
-    assert found.score.along > 1.3 * found.curvature.along
-    np.testing.assert_allclose(found.score.across, found.curvature.across, rtol=1e-11)
+    np.testing.assert_allclose(actual.length, least.x, rtol=1e-6)
+    np.testing.assert_allclose(actual.floor, least.fun, rtol=1e-10)
+    bent = sum(w * entropy(actual.length + s * 1e-2) for s, w in ((-2, -1), (-1, 16), (0, -30), (1, 16), (2, -1)))
+    np.testing.assert_allclose(actual.curvature.along, bent / 12e-4, rtol=1e-6)
+    assert actual.score.along > 1.3 * actual.curvature.along
+    np.testing.assert_allclose(actual.score.across, actual.curvature.across, rtol=1e-11)
 
 
 def test_matrices_are_averages_over_drawn_rows() -> None:
@@ -59,10 +64,10 @@ def test_matrices_are_averages_over_drawn_rows() -> None:
     x = rng.normal(size=(400_000, 3))
     link = probit_link(2.0, 1.0, 0.1)
     sign = np.where(rng.random(len(x)) < link(x[:, 0]), 1.0, -1.0)
-    found = nearest_probit(link)
-    u = sign * found.length * x[:, 0]
+    actual = nearest_probit(link)
+    u = sign * actual.length * x[:, 0]
     hazard = np.exp(norm.logpdf(u) - log_ndtr(u))
-    for matrix, factor in ((found.curvature, hazard * (hazard + u)), (found.score, hazard**2)):
+    for matrix, factor in ((actual.curvature, hazard * (hazard + u)), (actual.score, hazard**2)):
         products = factor[:, None, None] * x[:, :, None] * x[:, None, :]
         error = products.std(0) / np.sqrt(len(x))
         expected = np.diag([matrix.along, matrix.across, matrix.across])
@@ -70,7 +75,7 @@ def test_matrices_are_averages_over_drawn_rows() -> None:
 
 
 def test_separated_labels_have_no_nearest_probit() -> None:
-    """Labels without noise pull θ out without end."""
+    """Labels without noise have no nearest probit, because a longer θ is always nearer."""
     with pytest.raises(ValueError, match="separates"):
         nearest_probit(lambda z: (z > 0).astype(float))
 
@@ -78,22 +83,22 @@ def test_separated_labels_have_no_nearest_probit() -> None:
 @pytest.mark.parametrize("case", opper_laws.CASES, ids=lambda case: case.name)
 def test_entropic_laws_follow_from_the_normal_law_of_the_mean(case: opper_laws.Case) -> None:
     """With θ̂ ~ N(θ*, A⁻¹BA⁻¹/t) and C = A⁻¹/t: Tr(BA⁻¹)/2t plugged in, N/2t of the predictive distribution."""
-    t, found = 1e6, case.theory
-    width = np.diag([found.curvature.inverse().along] + 2 * [found.curvature.inverse().across]) / t
-    spread = np.sqrt(np.diag([found.sandwich.along] + 2 * [found.sandwich.across]) / t)
+    t, actual = 1e6, case.theory
+    width = np.diag([actual.curvature.inverse().along] + 2 * [actual.curvature.inverse().across]) / t
+    spread = np.sqrt(np.diag([actual.sandwich.along] + 2 * [actual.sandwich.across]) / t)
     steps, chances = np.polynomial.hermite_e.hermegauss(3)
     grid = np.stack([a.ravel() for a in np.meshgrid(steps, steps, steps, indexing="ij")], -1)
     weights = np.prod(np.meshgrid(*3 * [chances / chances.sum()], indexing="ij"), 0).ravel()
-    means = found.length * np.eye(3)[0] + grid @ spread
-    for covariance, law in ((None, found.plugged_in(3)), (np.tile(width, (27, 1, 1)), found.predictive(3))):
+    means = actual.length * np.eye(3)[0] + grid @ spread
+    for covariance, law in ((None, actual.plugged_in(3)), (np.tile(width, (27, 1, 1)), actual.predictive(3))):
         # from the error at θ* itself, so that the rule's own error is not multiplied by 2t
-        least = opper_laws.entropic_error(case, found.length * np.eye(3)[:1], None)
+        least = opper_laws.entropic_error(case, actual.length * np.eye(3)[:1], None)
         excess = 2 * t * (weights @ opper_laws.entropic_error(case, means, covariance) - least[0])
         np.testing.assert_allclose(excess, law, rtol=2e-3)
 
 
 def test_entropic_error_is_the_integral() -> None:
-    """A belief that differs from the teacher along its direction only leaves one integral, by SciPy."""
+    """A belief that differs from the teacher in its length only leaves one integral, which SciPy computes."""
     for case in opper_laws.CASES:
         mean, variance, link = 1.2, 0.3, probit_link(case.length, flip=case.flip)
         model = probit_link(1.0, flip=case.known)
@@ -104,12 +109,12 @@ def test_entropic_error_is_the_integral() -> None:
 
         expected = 2.0 * quad(integrand, 0.0, 8.0, epsabs=1e-12, limit=200)[0]
         covariance = np.diag([variance, 0.0, 0.0])[None]
-        found = opper_laws.entropic_error(case, mean * np.eye(3)[:1], covariance)
-        np.testing.assert_allclose(found, expected, atol=2e-7)
+        actual = opper_laws.entropic_error(case, mean * np.eye(3)[:1], covariance)
+        np.testing.assert_allclose(actual, expected, atol=2e-7)
 
 
 def test_limit_of_what_is_learned_by_rows() -> None:
-    """Terms (a + b ln t)/t leave no error, wherever the last time is."""
+    """Terms (a + b ln t)/t are removed exactly, for any last time."""
     times = 100 * 2 ** np.arange(9)
     values = np.stack([c + (a + b * np.log(times)) / times for c, a, b in ((2.0, -30.0, 7.0), (0.6, 80.0, 0.0))])
     for last in (-1, -3):
@@ -129,7 +134,7 @@ def test_full_online_solves_its_equation(noise: float, flip: float) -> None:
     gaps = 1.0 - full_online(alpha * s**2, noise, flip).overlap
     now = 1.0 - float(full_online(alpha, noise, flip).overlap)
 
-    def told(gap: float) -> float:
+    def information_of_row(gap: float) -> float:
         spread = gap + noise**2
         variance = (1 - gap) / spread
 
@@ -142,12 +147,12 @@ def test_full_online_solves_its_equation(noise: float, flip: float) -> None:
 
         return sum(quad(integrand, *piece, epsabs=1e-11, limit=200)[0] for piece in ((-20, -2), (-2, 2), (2, 20)))
 
-    total = sum(w * 2 * alpha * at * told(gap) for at, w, gap in zip(s, weights, gaps, strict=True))
+    total = sum(w * 2 * alpha * at * information_of_row(gap) for at, w, gap in zip(s, weights, gaps, strict=True))
     np.testing.assert_allclose(1.0 / now, 1.0 + total, rtol=2e-6)
 
 
 def test_full_online_lies_between_batch_and_spherical() -> None:
-    """At all α; with few rows they are one, and so are the first two where noise makes rows alike."""
+    """The order holds at all α; with few rows full ADF agrees with batch Bayes, and with noise also at large α."""
     alpha = np.logspace(-4, 3, 15)
     for noise in (0.0, 0.8825):
         batch, full, spherical = (f(alpha, noise).error for f in (bayes_batch, full_online, optimal_online))
@@ -159,7 +164,7 @@ def test_full_online_lies_between_batch_and_spherical() -> None:
 
 
 def test_constants_of_the_noise_free_laws() -> None:
-    """Error times α at large α: the closed form and the curve; w in the place of the logarithm, and 2w."""
+    """Error times α at large α: the closed form and the curve agree, with w instead of the logarithm, and with 2w."""
     np.testing.assert_allclose(1e5 * full_online(1e4).error / 10, full_online_constant(), rtol=3e-4)
     np.testing.assert_allclose(1e5 * full_online(1e5).error, full_online_constant(), rtol=3e-5)
 
@@ -199,9 +204,9 @@ def test_full_online_is_what_equations_7_give() -> None:
 
 
 def test_full_online_refuses_what_it_has_no_table_for() -> None:
-    """Rows below 0, and beyond the grid."""
+    """Negative α, and α beyond the table, are refused."""
     for alpha in (-1.0, 1e9):
-        with pytest.raises(ValueError, match="rows a weight"):
+        with pytest.raises(ValueError, match="rows per weight"):
             full_online(alpha)
 
 
@@ -209,14 +214,14 @@ def test_full_online_refuses_what_it_has_no_table_for() -> None:
 
 
 def test_threshold_gradient_and_exact_bayes() -> None:
-    """One natural step by hand; the posterior mean on the grid by SciPy's quadrature."""
+    """One natural step is computed by hand; the posterior mean on the grid is that of SciPy's quadrature."""
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, 300)
-    y = (x - opper.THRESHOLD + opper.SPREAD * rng.normal(size=300) > 0).astype(float)
+    y = (x - threshold.THRESHOLD + threshold.SPREAD * rng.normal(size=300) > 0).astype(float)
     with jax.enable_x64(True):
-        start, update = opper.threshold_gradient(4.0)
+        start, update = threshold.threshold_gradient(4.0)
         theta, count = update(start, (jnp.asarray([0.3]), jnp.asarray([1.0])))
-        (log_belief, learn), mean_of = opper.exact_threshold()
+        (log_belief, learn), mean_of = threshold.exact_threshold()
         mean = float(mean_of(learn(log_belief, (jnp.asarray(x), jnp.asarray(y)))))
     step = -norm.pdf(0.6) / norm.cdf(0.6) / 0.5 * float(cramer_rao_threshold(1, 0.0, 0.5)) / 5.0
     np.testing.assert_allclose(float(theta), step, rtol=1e-10)
@@ -230,35 +235,35 @@ def test_threshold_gradient_and_exact_bayes() -> None:
 
 
 def test_late_gradient_is_the_variance_of_the_linear_recursion() -> None:
-    """ε ← (1 − γ) ε + γ ξ from −θ*, a row at a time."""
-    information, delay, square, times = 1.7, 10.0, opper.THRESHOLD**2, np.arange(1, 201)
+    """The recursion ε ← (1 − γ) ε + γ ξ from −θ*, row by row, has the stated variance."""
+    information, delay, square, times = 1.7, 10.0, threshold.THRESHOLD**2, np.arange(1, 201)
     squares = []
     for t in times:
         rate = 1 / (t + delay)
         square = (1 - rate) ** 2 * square + rate**2 / information
         squares.append(t * information * square)
-    np.testing.assert_allclose(opper.late_gradient(times, delay, information), squares, rtol=1e-12)
+    np.testing.assert_allclose(threshold.late_gradient(times, delay, information), squares, rtol=1e-12)
 
 
 # EP beside ADF
 
 
 def test_few_runs_helped_by_many() -> None:
-    """The mean is unbiased and its error is right, each within 4 standard errors, over repetitions."""
+    """Over repetitions the mean is unbiased and its error is right, each within 4 standard errors."""
     rng = np.random.default_rng(6)
     repeats, checked, runs = 4000, 12, 40
     common, own, other = (rng.normal(size=(runs, repeats)) for _ in range(3))
     some, many = 1.0 + common + 0.2 * own, 3.0 + common + 0.3 * other
-    mean, error = opper.from_some(some[:checked], many)
+    mean, error = control_variate(some[:checked], many)
     assert abs(mean.mean() - 1.0) < 4 * mean.std() / np.sqrt(repeats)
     apart = (mean - 1.0) ** 2 - error**2
     assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(repeats)
     assert error.mean() < 0.75 * (some[:checked].std(0, ddof=1) / np.sqrt(checked)).mean()
-    for found, expected in zip(opper.from_some(some, many), mean_and_error(some), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for actual, expected in zip(control_variate(some, many), mean_and_error(some), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_curves_see_the_rows_that_ep_sees() -> None:
-    """Of a run's key the first keys do not depend on how many there are."""
+    """The first keys into which a key is split do not depend on their number."""
     few, many = (jax.random.key_data(jax.random.split(jax.random.key(4), n)) for n in (8, 512))
     np.testing.assert_array_equal(few, many[:8])

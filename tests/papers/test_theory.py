@@ -10,6 +10,7 @@ from scipy.special import erfc, log_ndtr
 from scipy.stats import norm
 
 from adfpp.papers.theory import ising, perceptron
+from adfpp.papers.theory.bona import bona, bona_beta_law, bona_drift
 from adfpp.papers.theory.channel import evidence_rate, information
 
 Floats = NDArray[np.float64]
@@ -34,7 +35,7 @@ def average(f: Callable[[float], float], variance: float) -> float:
 @pytest.mark.parametrize(("noise", "flip"), CHANNELS)
 @pytest.mark.parametrize("q", [0.01, 0.5, 0.99])
 def test_channel_is_the_average_over_rows(q: float, noise: float, flip: float) -> None:
-    """Information and evidence of a label are what adaptive quadrature finds."""
+    """Information and evidence of a label agree with adaptive quadrature."""
     spread = 1.0 - q + noise**2
 
     def label(u: float) -> float:
@@ -47,14 +48,14 @@ def test_channel_is_the_average_over_rows(q: float, noise: float, flip: float) -
     def entropy(u: float) -> float:
         return sum(label(s * u) * np.log(label(s * u)) for s in (-1, 1) if label(s * u) > 0)
 
-    found = information(1.0 - q, noise, flip), evidence_rate(1.0 - q, noise, flip)
-    wanted = average(squared_score, q / spread), average(entropy, q / spread)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    actual = information(1.0 - q, noise, flip), evidence_rate(1.0 - q, noise, flip)
+    expected = average(squared_score, q / spread), average(entropy, q / spread)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("noise", "flip"), CHANNELS)
 def test_evidence_grows_by_half_the_information(noise: float, flip: float) -> None:
-    """dΨ/dq = I/2, by central differences; Ψ runs from −ln 2 to minus the entropy of what noise there is."""
+    """dΨ/dq = I/2, by central differences; Ψ goes from −ln 2 to minus the entropy of the noise."""
     gap, step = np.array([0.9, 0.4, 0.1]), 1e-5
     slope = (evidence_rate(gap - step, noise, flip) - evidence_rate(gap + step, noise, flip)) / (2 * step)
     np.testing.assert_allclose(slope, information(gap, noise, flip) / 2, rtol=1e-7)
@@ -65,7 +66,7 @@ def test_evidence_grows_by_half_the_information(noise: float, flip: float) -> No
 
 
 def test_information_diverges_where_a_noise_free_label_is_certain() -> None:
-    """I √(1 − q) tends to a constant for the step, at gaps of which 1 − q has no digit."""
+    """I √(1 − q) tends to a constant for the step, also at gaps below the rounding error of q."""
     gap = np.array([1e-12, 1e-60, 1e-250])
     scaled = information(gap) * np.sqrt(gap)
     np.testing.assert_allclose(scaled, scaled[0], rtol=1e-10)
@@ -75,7 +76,7 @@ def test_information_diverges_where_a_noise_free_label_is_certain() -> None:
 
 @pytest.mark.parametrize(("noise", "flip"), [(-1.0, 0.0), (np.inf, 0.0), (0.0, 0.5), (0.0, -0.1)])
 def test_impossible_channels_are_refused(noise: float, flip: float) -> None:
-    """A noise below 0, and flips that leave a label nothing to tell."""
+    """A negative noise, and flips that leave no information in a label, are refused."""
     with pytest.raises(ValueError, match="noise|flip"):
         ising.bayes_batch(1.0, noise, flip)
 
@@ -86,21 +87,21 @@ def test_impossible_channels_are_refused(noise: float, flip: float) -> None:
 @pytest.mark.parametrize("signal", [1e-3, 0.3, 2.0, 30.0])
 def test_ising_gap(signal: float) -> None:
     """Both forms of the overlap, E tanh and E tanh² over N(q̂, q̂), and the gap of large signals to all digits."""
-    found = 1.0 - ising.gap(signal)
+    actual = 1.0 - ising.gap(signal)
     root = np.sqrt(signal)
-    np.testing.assert_allclose(found, average(lambda z: float(np.tanh(signal + root * z)), 1.0), rtol=1e-9)
-    np.testing.assert_allclose(found, average(lambda z: float(np.tanh(signal + root * z)) ** 2, 1.0), rtol=1e-9)
+    np.testing.assert_allclose(actual, average(lambda z: float(np.tanh(signal + root * z)), 1.0), rtol=1e-9)
+    np.testing.assert_allclose(actual, average(lambda z: float(np.tanh(signal + root * z)) ** 2, 1.0), rtol=1e-9)
     # e^{−q̂/2} ∫ sech λ dλ/√(2πq̂) = e^{−q̂/2} √(π/2q̂) for large signals
     np.testing.assert_allclose(ising.gap(1000.0), np.exp(-500.0) * np.sqrt(np.pi / 2000.0), rtol=2e-3)
 
 
 def test_ising_transition_of_the_step() -> None:
-    """The numbers known since 1990: the posterior jumps at 1.245, the uninformed state vanishes at 1.493."""
-    found = ising.transition()
-    assert found is not None
-    np.testing.assert_allclose(found.equilibrium, 1.245, atol=5e-4)
-    np.testing.assert_allclose(found.vanishes, 1.493, atol=5e-4)
-    assert found.appears == 0.0
+    """Known since 1990: the posterior jumps at α = 1.245, and the uninformed state vanishes at 1.493."""
+    actual = ising.transition()
+    assert actual is not None
+    np.testing.assert_allclose(actual.equilibrium, 1.245, atol=5e-4)
+    np.testing.assert_allclose(actual.vanishes, 1.493, atol=5e-4)
+    assert actual.appears == 0.0
     curve = ising.bayes_batch([1.24, 1.25, 1.49, 1.4950])
     np.testing.assert_array_equal(curve.equilibrium.overlap == 1.0, [False, True, True, True])
     np.testing.assert_array_equal(curve.low.overlap == 1.0, [False, False, False, True])
@@ -108,7 +109,7 @@ def test_ising_transition_of_the_step() -> None:
 
 
 def test_ising_transition_needs_little_noise() -> None:
-    """It moves up with noise and flips; noise on the field of 0.2 smooths it out."""
+    """The transition is at larger α with noise and flips; noise on the field of 0.2 makes it smooth."""
     quiet, noisy, flipped = ising.transition(), ising.transition(0.1), ising.transition(0.0, 0.1)
     assert quiet is not None and noisy is not None and flipped is not None
     assert 1.0 < noisy.appears < noisy.equilibrium < noisy.vanishes
@@ -120,9 +121,9 @@ def test_ising_transition_needs_little_noise() -> None:
     ("alpha", "noise", "flip"), [(1.0, 0.0, 0.0), (1.53, 0.1, 0.0), (2.0, 0.5, 0.0), (2.0, 0.0, 0.1)]
 )
 def test_ising_branches_are_the_ends_of_iteration(alpha: float, noise: float, flip: float) -> None:
-    """Iterating q̂ ← α I(q) from q = 0 and from q = 1 ends at the low and at the high branch."""
-    found = ising.bayes_batch(alpha, noise, flip)
-    for branch, gap in ((found.low, 1.0), (found.high, 0.0)):
+    """Iterating q̂ ← α I(q) from q = 0 and from q = 1 converges to the low and to the high branch."""
+    actual = ising.bayes_batch(alpha, noise, flip)
+    for branch, gap in ((actual.low, 1.0), (actual.high, 0.0)):
         for _ in range(300):
             signal = alpha * information(gap, noise, flip)
             gap = float(ising.gap(signal))
@@ -131,7 +132,7 @@ def test_ising_branches_are_the_ends_of_iteration(alpha: float, noise: float, fl
 
 @pytest.mark.parametrize(("noise", "flip"), [(0.0, 0.0), (0.5, 0.0), (0.2, 0.1)])
 def test_ising_free_entropy_is_stationary(noise: float, flip: float) -> None:
-    """Along a branch dΦ/dα = Ψ(q): all that changes with α by way of q̂ cancels."""
+    """Along a branch dΦ/dα = Ψ(q), because the contributions of q̂ cancel."""
     alpha, step = np.array([0.3, 1.0]), 1e-5
     below, at, above = (ising.bayes_batch(alpha + s, noise, flip).low for s in (-step, 0.0, step))
     slope = (above.free_entropy - below.free_entropy) / (2 * step)
@@ -141,7 +142,7 @@ def test_ising_free_entropy_is_stationary(noise: float, flip: float) -> None:
 
 @pytest.mark.parametrize(("noise", "flip"), CHANNELS)
 def test_ising_online_solves_its_equation(noise: float, flip: float) -> None:
-    """dq̂/dα = I(q) by central differences, from no signal at α = 0; batch knows more at any α."""
+    """dq̂/dα = I(q) by central differences, from no signal at α = 0; batch Bayes has the smaller gap at any α."""
     assert ising.adf_online(0.0, noise, flip).signal == 0.0
     alpha, step = np.array([1e-3, 0.5, 1.0, 3.0]), 1e-5
     below, at, above = (ising.adf_online(alpha + s, noise, flip) for s in (-step, 0.0, step))
@@ -151,7 +152,7 @@ def test_ising_online_solves_its_equation(noise: float, flip: float) -> None:
 
 
 def test_ising_online_knows_the_teacher_at_last() -> None:
-    """Without noise on the field the signal diverges at a finite α, with noise at none."""
+    """Without noise on the field the signal diverges at a finite α; with noise it does not."""
     curve = ising.adf_online([4.3, 4.4])
     assert 0 < curve.gap[0] < 1e-2
     assert curve.gap[1] == curve.error[1] == curve.wrong_bits[1] == curve.clipped_error[1] == 0
@@ -167,7 +168,7 @@ def learn_signs(
     rng = np.random.default_rng(5)
     teacher = rng.choice([-1.0, 1.0], (SEEDS, size))
     logit = np.zeros((SEEDS, size))
-    found = []
+    actual = []
     for t in range(1, round(max(alphas) * size) + 1):
         x = rng.standard_normal((SEEDS, size)) / np.sqrt(size)
         label = np.sign(np.sum(x * teacher, axis=1) + noise * rng.standard_normal(SEEDS))
@@ -192,15 +193,16 @@ def learn_signs(
             ratio = np.exp(norm.logpdf(u) - log_ndtr(u))
             logit = logit + x * (label * ratio / sd)[:, None]
         if any(t == round(alpha * size) for alpha in alphas):
-            found.append((np.mean(np.tanh(logit) * teacher, axis=1), np.mean(np.sign(logit) != teacher, axis=1)))
-    return found
+            actual.append((np.mean(np.tanh(logit) * teacher, axis=1), np.mean(np.sign(logit) != teacher, axis=1)))
+    return actual
 
 
-def deviation(sample: Floats, wanted: float) -> float:
-    """Of the sample's mean from `wanted`, in standard errors."""
-    return float(abs(sample.mean() - wanted) / (sample.std(ddof=1) / np.sqrt(sample.size)))
+def deviation(sample: Floats, expected: float) -> float:
+    """Difference between the sample's mean and `expected`, in standard errors."""
+    return float(abs(sample.mean() - expected) / (sample.std(ddof=1) / np.sqrt(sample.size)))
 
 
+@pytest.mark.papers
 @pytest.mark.parametrize(("noise", "flip"), [(0.0, 0.0), (0.5, 0.0), (0.2, 0.1)])
 def test_ising_online_curve_is_what_a_simulation_does(noise: float, flip: float) -> None:
     """Overlap and wrong bits of eight learners of 400 weights, within 4 standard errors."""
@@ -211,15 +213,16 @@ def test_ising_online_curve_is_what_a_simulation_does(noise: float, flip: float)
         assert deviation(wrong, curve.wrong_bits[k]) < 4
 
 
+@pytest.mark.papers
 def test_ising_online_needs_the_field_without_the_weight() -> None:
-    """With the weight's own part left in the field the first-order rule falls far behind."""
+    """With the weight's own part left in the field the first-order rule learns much more slowly."""
     ((overlap, _),) = learn_signs("with the weight", 0.5, 0.0, (2.0,))
     assert overlap.mean() < ising.adf_online(2.0, 0.5).overlap - 0.05
     assert deviation(overlap, float(ising.adf_online(2.0, 0.5).overlap)) > 8
 
 
 def test_ising_errors_follow_from_the_overlap() -> None:
-    """arccos and Φ of the overlap and of the signal; the Bayes rule beats clipping, batch beats online."""
+    """Errors are arccos and Φ of overlap and signal; the Bayes rule beats clipping, and batch beats online."""
     batch, online = ising.bayes_batch([0.5, 1.2]).low, ising.adf_online([0.5, 1.2])
     for curve in (batch, online):
         np.testing.assert_allclose(curve.error, np.arccos(np.sqrt(curve.overlap)) / np.pi)
@@ -236,45 +239,45 @@ def test_ising_errors_follow_from_the_overlap() -> None:
 
 
 def test_batch_bayes_figures() -> None:
-    """Opper's Figure 2, noise² = 0.7788, and the Bayes rule without noise, to the digits given; 0.44/α."""
+    """Opper's Figure 2, noise² = 0.7788, and the Bayes rule without noise, to the known digits."""
     alpha = np.array([1.0, 2.0, 4.0, 6.0, 8.0, 10.0])
-    wanted = [0.3206, 0.2618, 0.2002, 0.1671, 0.1460, 0.1311]
-    np.testing.assert_allclose(perceptron.bayes_batch(alpha, np.sqrt(0.7788)).error, wanted, atol=5.1e-5)
+    expected = [0.3206, 0.2618, 0.2002, 0.1671, 0.1460, 0.1311]
+    np.testing.assert_allclose(perceptron.bayes_batch(alpha, np.sqrt(0.7788)).error, expected, atol=5.1e-5)
     alpha = np.array([1.0, 2.0, 4.0, 10.0, 300.0])
-    wanted = [0.2544, 0.3491, 0.4091, 0.4357, 0.4417]
-    np.testing.assert_allclose(alpha * perceptron.bayes_batch(alpha).error, wanted, atol=5.1e-5)
+    expected = [0.2544, 0.3491, 0.4091, 0.4357, 0.4417]
+    np.testing.assert_allclose(alpha * perceptron.bayes_batch(alpha).error, expected, atol=5.1e-5)
 
 
 def test_bona_figures() -> None:
-    """The corrected (22) gives the curve of the simulations, 0.88/α and ζα² → 7.7; as printed it gives no constant."""
+    """Corrected, (22) gives the errors of simulations, 0.88/α and ζα² → 7.7; as printed it gives no constant."""
     alpha = np.array([1.0, 2.0, 5.0, 10.0, 50.0, 1000.0])
-    curve = perceptron.bona(alpha)
+    curve = bona(alpha)
     np.testing.assert_allclose(alpha * curve.error, [0.2711, 0.4085, 0.5980, 0.7117, 0.8423, 0.8812], atol=5.1e-5)
     np.testing.assert_allclose(curve.width[-1] * alpha[-1] ** 2, 7.66, atol=6e-3)
-    np.testing.assert_allclose(perceptron.bona(1000.0, as_printed=True).error, 2.80 / 1000, atol=5e-6)
+    np.testing.assert_allclose(bona(1000.0, as_printed=True).error, 2.80 / 1000, atol=5e-6)
 
 
 def test_bona_from_the_prior_is_the_optimum() -> None:
-    """Two routes to one curve: the letter's three equations, and dq̂/dα = I read off; Q + ζ stays 1, ρ² = Q."""
+    """The letter's three equations and dq̂/dα = I give the same curve, on which Q + ζ = 1 and ρ² = Q."""
     alpha = np.array([0.01, 1.0, 30.0, 1e4, 1e6])
-    curve, best = perceptron.bona(alpha), perceptron.optimal_online(alpha)
+    curve, best = bona(alpha), perceptron.optimal_online(alpha)
     np.testing.assert_allclose(curve.error, best.error, rtol=1e-6)
     np.testing.assert_allclose(curve.length + curve.width, 1.0, rtol=1e-7)
     np.testing.assert_allclose(curve.overlap**2, curve.length, rtol=1e-7)
-    wider = perceptron.bona(alpha, width=9.0)
+    wider = bona(alpha, width=9.0)
     np.testing.assert_allclose(wider.error, curve.error, rtol=1e-6)
     np.testing.assert_allclose(wider.width, 9 * curve.width, rtol=1e-6)
 
 
 def test_bona_recovers_from_a_wrong_start() -> None:
-    """A confident wrong direction costs, and the law is the same in the end."""
+    """A confident belief in a wrong direction has a larger error at first, and the same law at large α."""
     alpha = np.array([1.0, 1e6])
-    wrong, right = perceptron.bona(alpha, length=4.0, width=0.5, overlap=0.05), perceptron.bona(alpha)
+    wrong, right = bona(alpha, length=4.0, width=0.5, overlap=0.05), bona(alpha)
     assert wrong.error[0] > 1.2 * right.error[0]
     np.testing.assert_allclose(wrong.error[1], right.error[1], rtol=1e-3)
-    np.testing.assert_allclose(perceptron.bona(0.0, length=4.0, width=0.5, overlap=0.05).width, 0.5)
+    np.testing.assert_allclose(bona(0.0, length=4.0, width=0.5, overlap=0.05).width, 0.5)
     with pytest.raises(ValueError, match="overlap with the teacher"):
-        perceptron.bona(alpha, length=1.0)
+        bona(alpha, length=1.0)
 
 
 def whole(f: Callable[[float], float]) -> float:
@@ -286,7 +289,7 @@ def whole(f: Callable[[float], float]) -> float:
 
 @pytest.mark.parametrize("state", [(0.3, 0.7, 0.4), (0.9, 0.05, 0.95), (2.0, 0.5, 0.1)])
 def test_bona_drift_is_the_letters_equations(state: tuple[float, float, float]) -> None:
-    """(17), (18) and (22) in the letter's own variables; (22) with its 2 where it belongs, and as printed."""
+    """The slopes are (17), (18) and (22) in the letter's variables, with the 2 of (22) corrected and as printed."""
     length, width, rho = state
     r, ratio = 1.0 / rho**2 - 1.0, length / width
 
@@ -303,13 +306,14 @@ def test_bona_drift_is_the_letters_equations(state: tuple[float, float, float]) 
     second = rho / (np.pi**1.5 * ratio) * whole(lambda t: agree(t) * big(t))
     angle = np.arccos(rho)
     for as_printed in (False, True):
-        found = perceptron.bona_drift(length, width, angle, as_printed=as_printed)
-        np.testing.assert_allclose(found[:2], [longer, wider], rtol=1e-8)
-        np.testing.assert_allclose(-np.sin(angle) * found.angle, first - (1 + as_printed) * second, rtol=1e-8)
+        actual = bona_drift(length, width, angle, as_printed=as_printed)
+        np.testing.assert_allclose(actual[:2], [longer, wider], rtol=1e-8)
+        np.testing.assert_allclose(-np.sin(angle) * actual.angle, first - (1 + as_printed) * second, rtol=1e-8)
 
 
+@pytest.mark.papers
 def test_bona_erratum_is_an_average_of_21() -> None:
-    """(21) over both fields, the labels being the teacher's, by SciPy in two dimensions: the corrected (22)."""
+    """The corrected (22) is the average of (21) over both fields and the teacher's labels, by SciPy."""
     length, width, rho = 0.4, 0.6, 0.5
 
     def gained(teacher: float, student: float) -> float:  # both labels alike: that of 1, twice
@@ -319,19 +323,19 @@ def test_bona_erratum_is_an_average_of_21() -> None:
         chance = norm.pdf(student) * norm.pdf(teacher, rho * student, np.sqrt(1 - rho**2))
         return float(2 * chance * (pull - rho * width / (np.pi * length) * force**2))
 
-    wanted = dblquad(gained, -9, 9, 0, 9, epsabs=1e-10)[0]
+    expected = dblquad(gained, -9, 9, 0, 9, epsabs=1e-10)[0]
     angle = np.arccos(rho)
-    right, printed = (perceptron.bona_drift(length, width, angle, as_printed=k).angle for k in (False, True))
-    np.testing.assert_allclose(-np.sin(angle) * right, wanted, rtol=1e-7)
-    assert abs(np.sin(angle) * printed + wanted) > 0.3 * wanted
+    right, printed = (bona_drift(length, width, angle, as_printed=k).angle for k in (False, True))
+    np.testing.assert_allclose(-np.sin(angle) * right, expected, rtol=1e-7)
+    assert abs(np.sin(angle) * printed + expected) > 0.3 * expected
 
 
 @pytest.mark.parametrize("q", [1e-3, 0.4, 0.99, 1 - 1e-6])
 def test_bona_as_printed_stands_still_where_the_belief_is_right(q: float) -> None:
     """Where Q = ρ² and ζ = 1 − Q the two terms of (22) as printed cancel; corrected it is dq = (1 − q)² I dα."""
     angle = np.arctan2(np.sqrt(1 - q), np.sqrt(q))
-    right = perceptron.bona_drift(q, 1 - q, angle)
-    printed = perceptron.bona_drift(q, 1 - q, angle, as_printed=True)
+    right = bona_drift(q, 1 - q, angle)
+    printed = bona_drift(q, 1 - q, angle, as_printed=True)
     assert abs(printed.angle) < 1e-9 * abs(right.angle)
     gained = (1 - q) ** 2 * information(1 - q)
     np.testing.assert_allclose(-2 * np.sin(angle) * np.cos(angle) * right.angle, gained, rtol=1e-9)
@@ -365,35 +369,36 @@ def test_bona_drift_at_finite_beta(beta: float, state: tuple[float, float, float
     slope, bend = np.array([tilted(np.sqrt(length) * v) for v in u]).T
     seen = weight * norm.cdf(u / np.tan(angle))
     turn = weight * norm.pdf(u / np.tan(angle))
-    wanted = [
+    expected = [
         np.sum(seen * (2 * width * np.sqrt(length) * u * slope + width**2 * slope**2)),
         np.sum(seen * width**2 * bend),
         width / np.sqrt(length) * np.sin(angle) * np.sum(turn * slope)
         - rho * width**2 / (2 * length) * np.sum(seen * slope**2),
     ]
-    found = perceptron.bona_drift(length, width, angle, beta)
-    np.testing.assert_allclose([found.length, found.width, -np.sin(angle) * found.angle], wanted, rtol=1e-8)
+    actual = bona_drift(length, width, angle, beta)
+    np.testing.assert_allclose([actual.length, actual.width, -np.sin(angle) * actual.angle], expected, rtol=1e-8)
 
 
 def test_bona_at_finite_beta_between_two_limits() -> None:
-    """As the step while β is large beside 1/√ζ; then the law of α^(−3/4), whose next term falls off as α^(−1/4)."""
+    """At large β/√ζ the curve is that of the step; later it has the law α^(−3/4), with a next term of α^(−1/4)."""
     alpha = np.array([0.1, 3.0, 100.0])
-    cold, step = perceptron.bona(alpha, beta=1e6), perceptron.bona(alpha)
+    cold, step = bona(alpha, beta=1e6), bona(alpha)
     np.testing.assert_allclose(cold.error, step.error, rtol=1e-6)
     np.testing.assert_allclose(cold.width, step.width, rtol=1e-3)
     for beta in (0.3, 5.0):
         far = np.array([1e6, 1e9])
-        curve = perceptron.bona(far, beta=beta)
-        apart = curve.error / perceptron.bona_beta_law(far, beta, curve.length[-1]) - 1.0
+        curve = bona(far, beta=beta)
+        apart = curve.error / bona_beta_law(far, beta, curve.length[-1]) - 1.0
         assert np.all(np.abs(apart) < [2e-2, 2e-3])
         np.testing.assert_allclose(curve.width * far * beta, np.sqrt(2 * np.pi * curve.length), rtol=1e-2)
 
 
 def cosine(w: Floats, teacher: Floats) -> Floats:
-    """Between the rows of two arrays, (SEEDS,)."""
+    """Cosine between the rows of two arrays, (SEEDS,)."""
     return np.sum(w * teacher, axis=1) / np.linalg.norm(w, axis=1) / np.linalg.norm(teacher, axis=1)
 
 
+@pytest.mark.papers
 def test_optimal_online_is_what_a_simulation_does() -> None:
     """Spherical ADF, (9.4) of Opper, of a ±1 teacher with noise: its error, and the wrong signs of its mean."""
     size, noise, alpha = 400, 0.5, 3.0
@@ -437,7 +442,7 @@ def perceptron_rule(rates: Floats, normalise: bool, size: int, start: float, see
 
 
 def test_rosenblatt_online() -> None:
-    """0.28/α^{1/3}, (2/3)^{1/3}/π to be exact, and a simulation at α = 6."""
+    """The law is (2/3)^{1/3}/(π α^{1/3}) = 0.28/α^{1/3}, and a simulation at α = 6 is on the curve."""
     np.testing.assert_allclose(perceptron.rosenblatt_online(1e9) * 1e3, (2 / 3) ** (1 / 3) / np.pi, rtol=1e-4)
     _, last = perceptron_rule(np.ones(6 * 300), normalise=False, size=300, start=0.0, seed=7)
     assert deviation(last, float(perceptron.rosenblatt_online(6.0))) < 4
@@ -445,37 +450,39 @@ def test_rosenblatt_online() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 2.0, 3.0])
 def test_annealed_perceptron_tends_to_its_law(rate: float) -> None:
-    """(6) at α = 1e8, at rate 1 up to a constant beside ln α; from an error of 1/2 at α = 1."""
-    found = perceptron.annealed_perceptron(1e8, rate) / perceptron.annealed_perceptron_law(1e8, rate)
-    np.testing.assert_allclose(found, 1.0, rtol=0.1 if rate == 1 else 1e-4)
+    """The curve is at (6) at α = 1e8; at rate 1 up to a constant beside ln α."""
+    actual = perceptron.annealed_perceptron(1e8, rate) / perceptron.annealed_perceptron_law(1e8, rate)
+    np.testing.assert_allclose(actual, 1.0, rtol=0.1 if rate == 1 else 1e-4)
 
 
 def test_annealed_perceptron_is_slower_below_rate_one() -> None:
-    """The error falls as α^{−rate}, and the law, which depends on the start, is refused; rate 2 is the best."""
-    found = perceptron.annealed_perceptron([1e6, 1e8], 0.5)
-    np.testing.assert_allclose(found[0] / found[1], 10.0, rtol=1e-2)
-    with pytest.raises(ValueError, match="below rate 1"):
+    """The error falls as α^{−rate}; the law, which depends on the start, is refused; rate 2 is the best."""
+    actual = perceptron.annealed_perceptron([1e6, 1e8], 0.5)
+    np.testing.assert_allclose(actual[0] / actual[1], 10.0, rtol=1e-2)
+    with pytest.raises(ValueError, match="rate must be at least 1"):
         perceptron.annealed_perceptron_law(10.0, 0.5)
     laws = [float(perceptron.annealed_perceptron_law(1.0, rate)) for rate in (1.8, 2.0, 2.2)]
     assert min(laws) == laws[1] == 4 / np.pi
 
 
+@pytest.mark.papers
 def test_annealed_perceptron_is_what_a_simulation_does() -> None:
-    """Rate 2 entered at α = 5 with an error of 0.1, read at α = 12, N = 300."""
+    """A simulation with rate 2 from α = 5 with an error of 0.1, at α = 12, N = 300, is on the curve."""
     size = 300
     alpha = 5.0 + np.arange(7 * size) / size
     _, last = perceptron_rule(2 * np.sqrt(2 * np.pi) / alpha, True, size, np.cos(0.1 * np.pi), seed=8)
     assert deviation(last, float(perceptron.annealed_perceptron(12.0, 2.0, 5.0, 0.1))) < 4
 
 
+@pytest.mark.papers
 def test_constant_rate_ends_at_its_floor() -> None:
-    """η/√(2π³) with η = 0.3, N = 150, the last half of 120 N rows: within 3%."""
+    """At η = 0.3, N = 150 the mean error of the last half of 120 N rows is η/√(2π³) within 3%."""
     errors, _ = perceptron_rule(np.full(120 * 150, 0.3), True, 150, np.cos(0.12), seed=9)
     np.testing.assert_allclose(errors[len(errors) // 2 :].mean(), perceptron.constant_rate_floor(0.3), rtol=0.03)
 
 
 def test_output_noise_law() -> None:
-    """p + √(2p/(πα)) at p = 0.2, α = 300."""
+    """p + √(2p/(πα)) at p = 0.2, α = 300 is 0.2206."""
     np.testing.assert_allclose(perceptron.output_noise_law(300.0, 0.2), 0.2206, atol=5e-5)
 
 
@@ -497,13 +504,13 @@ def test_cramer_rao_threshold() -> None:
     "curve", [ising.bayes_batch, ising.adf_online, perceptron.bayes_batch, perceptron.optimal_online]
 )
 def test_curves_keep_shapes_and_refuse_negative_times(curve: Callable[[object], object]) -> None:
-    """A number gives numbers, a matrix matrices; the error is one half at the start and falls from there."""
+    """Results have the shape of α; the error is 1/2 at the start and decreases."""
     for alpha in (1.0, [[0.0, 0.1], [0.2, 0.3]]):
-        found = curve(alpha)
-        found = found.low if isinstance(found, ising.BatchCurve) else found
-        assert isinstance(found, ising.Curve | perceptron.Curve)
-        assert np.shape(found.error) == np.shape(found.overlap) == np.shape(alpha)
-    assert found.error[0, 0] == 0.5
-    assert np.all(np.diff(found.error.ravel()) < 0)
+        actual = curve(alpha)
+        actual = actual.low if isinstance(actual, ising.BatchCurve) else actual
+        assert isinstance(actual, ising.Curve | perceptron.Curve)
+        assert np.shape(actual.error) == np.shape(actual.overlap) == np.shape(alpha)
+    assert actual.error[0, 0] == 0.5
+    assert np.all(np.diff(actual.error.ravel()) < 0)
     with pytest.raises(ValueError, match="alpha"):
         curve(-1.0)

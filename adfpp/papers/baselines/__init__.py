@@ -1,7 +1,8 @@
-"""Online algorithms of the papers, with an `init`, `update` and `run` like those of `adfpp.ADF`: what to beat.
+"""Online algorithms of the papers, with `init`, `update` and `run` like those of `adfpp.ADF`.
 
-`base` holds the loop over rows, `perceptron` the rules with a learning rate, `bayes` those whose rate comes from a
-belief or from the order parameters, and `regression` those that fit a linear combination of the functions in `bases`.
+`base` has the loop over rows and `linear` what learners with a linear field share. `perceptron` has the rules with a
+learning rate, `bayes` those whose rate comes from a belief or from the order parameters, and `regression` those that
+fit a linear combination of the functions in `bases`. `fits` runs a baseline for `adfpp.compare`.
 """
 
 from adfpp.papers.baselines.base import Estimate, Info, Learner, Result, State

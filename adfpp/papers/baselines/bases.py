@@ -1,4 +1,4 @@
-"""Functions of one number whose linear combination is fitted, and their Gram matrix on a domain."""
+"""Bases: functions of one number whose linear combination is fitted, and their Gram matrix on a domain."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,15 +10,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
 from adfpp.papers.baselines.base import positive
 
-NODES = 32  # of Gauss and Legendre, a panel
+NODES = (
+    32  # Gauss-Legendre nodes in a panel: exact for polynomials of degree 63, and enough for the panels chosen below
+)
 
 
 class Basis(ABC):
-    """M functions φ of one number x in a domain [low, high]: a frozen dataclass."""
+    """M functions φ of one number x in a domain [low, high]. A basis is a frozen dataclass."""
 
     domain: tuple[float, float]
 
@@ -30,28 +33,38 @@ class Basis(ABC):
     @property
     @abstractmethod
     def panels(self) -> int:
-        """Pieces of the domain on which products of the functions are integrated to rounding."""
+        """Number of pieces of the domain that are needed to integrate products of the functions to rounding error."""
 
     @abstractmethod
     def values(self, x: Any, xp: Any) -> Any:
-        """``(..., M)`` the functions at x, ``(...)``, by ``numpy`` or ``jax.numpy``."""
+        """``(..., M)`` the functions at x, ``(...)``.
 
-    def __call__(self, x: Any) -> jax.Array:
+        Args:
+            x: Array of the module ``xp``.
+            xp: ``numpy`` or ``jax.numpy``, which decides the kind of the arrays.
+        """
+
+    def __call__(self, x: ArrayLike) -> jax.Array:
         """``(..., M)`` the functions at x, ``(...)``."""
         return self.values(jnp.asarray(x), jnp)
 
     def root(self) -> np.ndarray:
         """``(M, M)`` upper triangular R with RᵀR = A, the Gram matrix.
 
-        It comes from a QR decomposition of the functions at the nodes of a quadrature: a Cholesky factor of A would
-        lose twice as many digits, which are few for powers of x.
+        It comes from a QR decomposition of the functions at the nodes of a quadrature. A Cholesky factor of A would
+        lose twice as many digits, and for powers of x few digits would remain.
         """
         return _root(self)
 
     def orthonormal(self, x: Any, xp: Any = jnp) -> Any:
-        """``(n, M)`` orthonormal functions ψ = R⁻ᵀφ of the same span, at x ``(n,)``: coefficients θ of φ are Rθ of ψ.
+        """``(n, M)`` orthonormal functions ψ = R⁻ᵀφ with the same span, at x ``(n,)``.
 
-        Where functions are as alike as powers of x, coefficients of ψ keep digits that those of φ lose.
+        Coefficients θ of φ are coefficients Rθ of ψ. If the functions are nearly dependent, as high powers of x are,
+        then coefficients of ψ keep digits that those of φ lose.
+
+        Args:
+            x: ``(n,)`` numbers.
+            xp: ``numpy`` or ``jax.numpy``, which decides the kind of the arrays.
         """
         solve = solve_triangular if xp is np else jax.scipy.linalg.solve_triangular
         return solve(xp.asarray(self.root()), self.values(xp.asarray(x), xp).T, trans=1).T
@@ -71,9 +84,10 @@ def _root(basis: Basis) -> np.ndarray:
     _, root = np.linalg.qr(weighted)
     root = root * np.where(np.diag(root) < 0, -1.0, 1.0)[:, None]
     scale = np.sqrt(np.sum(root**2, 0))
-    if np.any(np.diag(root) < 1e-13 * scale):
+    if np.any(np.diag(root) < 1e-13 * scale):  # some hundred times the rounding error of the QR decomposition
         raise ValueError(
-            f"The functions of {basis} are linearly dependent on {basis.domain} to rounding: take fewer, or less alike."
+            f"The functions of {basis} are linearly dependent on {basis.domain}, to rounding error: take fewer "
+            "functions, or functions that differ more."
         )
     root.flags.writeable = False
     return root
@@ -81,7 +95,7 @@ def _root(basis: Basis) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Polynomial(Basis):
-    """1, x, …, x^order: equation (14) of the incremental risk functional, there on [0, 3]."""
+    """The powers 1, x, …, x^order: equation (14) of the incremental risk functional, where the domain is [0, 3]."""
 
     order: int
     domain: tuple[float, float] = (0.0, 3.0)
@@ -106,7 +120,7 @@ class Polynomial(Basis):
 
 @dataclass(frozen=True)
 class Fourier(Basis):
-    """1, and cos and sin of 2πkx/period for k = 1, …, order; the period is the domain's length if it is None."""
+    """1, and cos and sin of 2πkx/period for k = 1, …, order. If the period is None it is the length of the domain."""
 
     order: int
     domain: tuple[float, float] = (0.0, 3.0)
@@ -127,7 +141,7 @@ class Fourier(Basis):
 
     @property
     def panels(self) -> int:
-        """One for every two waves of the fastest product."""
+        """One for every two periods of the fastest product."""
         return max(1, math.ceil(self.order * (self.domain[1] - self.domain[0]) / self._period))
 
     def values(self, x: Any, xp: Any) -> Any:
@@ -138,14 +152,14 @@ class Fourier(Basis):
 
 @dataclass(frozen=True)
 class RadialBasis(Basis):
-    """exp(−(x − c)²/(2 width²)) for every centre c."""
+    """Bumps exp(−(x − c)²/(2 width²)), one for every centre c."""
 
     centres: Sequence[float]
     width: float
     domain: tuple[float, float] = (0.0, 3.0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "centres", tuple(float(c) for c in self.centres))  # hashable, whatever was given
+        object.__setattr__(self, "centres", tuple(float(c) for c in self.centres))  # a tuple has a hash
         positive(width=self.width)
         _check(self, order=len(self.centres) - 1)
 
@@ -170,4 +184,4 @@ def _check(basis: Basis, order: int) -> None:
     if not low < high:
         raise ValueError(f"domain must be (low, high) with low below high; it is {basis.domain}.")
     if order < 0:
-        raise ValueError(f"{type(basis).__name__} has no function: give it an order of at least 0, or a centre.")
+        raise ValueError(f"{type(basis).__name__} has no functions: give it an order of at least 0, or a centre.")

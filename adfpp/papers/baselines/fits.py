@@ -1,6 +1,6 @@
-"""Baselines as fits: a learner's weights as a point in the model's θ, or its spherical belief as a posterior.
+"""Runs a baseline for `adfpp.compare`: its weights as a point in the model's space, or its belief as a posterior.
 
-A baseline has no model. It is compared on a model whose only latent site is its weights, called with rows x and y.
+A baseline has no model. It is compared on a model whose only latent is its weights, called with rows ``x`` and ``y``.
 """
 
 import inspect
@@ -12,139 +12,152 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 from numpyro.distributions.transforms import IdentityTransform
 
 from adfpp.engine.families import Belief, family_named
 from adfpp.engine.status import Status
-from adfpp.judge.fits import REPEAT_FOR, Fit, gaussian_fit
+from adfpp.judge import fits as judge_fits
+from adfpp.judge.fits import Fit, gaussian_fit
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.stream import RowsMarked, Trajectory
 from adfpp.model import Program, stripped
-from adfpp.papers.baselines.base import Info, Learner, State
+from adfpp.papers.baselines.base import Estimate, Info, Learner, Result, State
 
 POINT = "a point, without uncertainty"
-_STEPS = 64  # of a learning curve, at most
+SCALED = "a direction, as long as the reference's mean"
+_STEPS = 64  # points on a learning curve, at most: more cannot be told apart in a plot
+_REPEATS = 5  # runs over which the fastest is taken, at most
 
 
 @dataclass(frozen=True, eq=False)
 class LearnerRun:
-    """A baseline's run, as plots and comparisons read it.
+    """A run of a baseline, in the form that plots and comparisons read.
 
     Attributes:
-        state: The state reached.
-        info: What became of the rows.
-        trajectory: The weights along the run; sds are 0 for a learner of a point.
-        direction: Whether the weights' length says nothing.
+        state: The state after the last row.
+        info: The outcome of every row.
+        trajectory: The weights along the run; their standard deviations are 0 if the estimate is a point.
+        direction: Whether only the direction of the weights counts.
     """
 
-    state: State
+    state: State[Any]
     info: Info
     trajectory: Trajectory
     direction: bool
 
     def scaled_to(self, fit: Fit, truth: Fit) -> Fit:
-        """The fit of a learner of a direction, with weights as long as the reference's mean."""
+        """The fit with its weights scaled to the length of the reference's mean, if only their direction counts."""
         if not self.direction:
             return fit
-        length = np.linalg.norm(truth.in_space_of(fit.program).mean(0))
-        path = self.trajectory._replace(mean=_as_long(self.trajectory.mean, length))
-        notes = tuple("a direction, as long as the reference's mean" if n == POINT else n for n in fit.notes)
-        return replace(fit, theta=_as_long(fit.theta, length), source=replace(self, trajectory=path), notes=notes)
+        length = float(np.linalg.norm(truth.in_space_of(fit.program).mean(0)))
+        trajectory = self.trajectory._replace(mean=_scaled(self.trajectory.mean, length))
+        notes = tuple(SCALED if note == POINT else note for note in fit.notes)
+        source = replace(self, trajectory=trajectory)
+        return replace(fit, theta=_scaled(fit.theta, length), source=source, notes=notes)
 
 
 def fit_learner(
     name: str,
-    learner: Learner,
+    learner: Learner[Any],
     program: Program,
     rng_key: jax.Array,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     num_samples: int,
 ) -> Fit:
-    """Runs a baseline on the model's rows.
+    """Runs a baseline on the rows of a model.
 
     Args:
-        name: Of the run.
+        name: Name of the run.
         learner: The baseline.
-        program: The model, of one real latent site that stands for the weights.
+        program: The model, whose one real latent stands for the weights.
         rng_key: Key.
         args: The model's arguments: x and y.
         kwargs: Its keyword arguments.
-        num_samples: Draws, which are all the same for a learner of a point.
+        num_samples: Number of draws, which are all equal if the estimate is a point.
     """
     x, y = _rows(name, learner, program, args, kwargs)
-    begin = time.perf_counter()
-    result = learner.run(rng_key, x, y, progress_bar=False)
-    first, taken = time.perf_counter() - begin, []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsMarked)  # said once
-        while sum(taken) < REPEAT_FOR and len(taken) < 5:
-            begin = time.perf_counter()
-            learner.run(rng_key, x, y, progress_bar=False)
-            taken.append(time.perf_counter() - begin)
-    estimate = learner.estimate(result.state.kept)
-    _refuse_unlike(name, learner, program, np.shape(estimate.weights))
+    result, first, fastest = _timed(learner, rng_key, x, y)
+    estimate = learner.estimate(result.state.arrays)
+    _check_latents(name, learner, program, estimate)
     counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
     notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s.warned and counts[s])
-    source = LearnerRun(result.state, result.info, _trajectory(learner, rng_key, x, y), estimate.direction)
-    rest: dict[str, Any] = dict(
-        compile_seconds=max(0.0, first - min(taken)),
-        run_seconds=min(taken),
-        sampling_seconds=min(taken),
-        source=source,
+    trajectory = _trajectory(learner, rng_key, np.asarray(x), np.asarray(y))
+    fields: dict[str, Any] = dict(
+        compile_seconds=max(0.0, first - fastest),
+        run_seconds=fastest,
+        sampling_seconds=fastest,
+        source=LearnerRun(result.state, result.info, trajectory, estimate.direction),
     )
     method = f"{type(learner).__name__}, baseline"
     if estimate.sd is not None:
-        belief = Belief(estimate.weights, estimate.sd)
-        post = Posterior(program, family_named("spherical"), belief)
-        return gaussian_fit(name, method, post, jax.random.fold_in(rng_key, 1), num_samples, notes=notes, **rest)
+        post = Posterior(program, family_named("spherical"), Belief(estimate.weights, estimate.sd))
+        return gaussian_fit(name, method, post, jax.random.fold_in(rng_key, 1), num_samples, notes=notes, **fields)
     theta = np.broadcast_to(np.asarray(estimate.weights, float), (1, num_samples, program.size))
-    return Fit(name, method, program, theta, None, np.full((1, num_samples), np.inf), notes=(*notes, POINT), **rest)
+    log_q = np.full((1, num_samples), np.inf)
+    return Fit(name, method, program, theta, None, log_q, notes=(*notes, POINT), **fields)
 
 
-def _as_long(weights: np.ndarray, length: Any) -> np.ndarray:
-    own = np.linalg.norm(weights, axis=-1, keepdims=True)
-    return weights * (length / np.where(own > 0, own, 1.0))
+def _timed(learner: Learner[Any], rng_key: jax.Array, x: ArrayLike, y: ArrayLike) -> tuple[Result[Any], float, float]:
+    """A run, its seconds with compilation, and the seconds of the fastest repetition without it."""
+    start = time.perf_counter()
+    result = learner.run(rng_key, x, y, progress_bar=False)
+    first, seconds = time.perf_counter() - start, []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RowsMarked)  # the first run has warned
+        while not seconds or (sum(seconds) < judge_fits.REPEAT_FOR and len(seconds) < _REPEATS):
+            start = time.perf_counter()
+            learner.run(rng_key, x, y, progress_bar=False)
+            seconds.append(time.perf_counter() - start)
+    return result, first, min(seconds)
+
+
+def _scaled(weights: np.ndarray, length: float) -> np.ndarray:
+    current = np.linalg.norm(weights, axis=-1, keepdims=True)
+    return weights * (length / np.where(current > 0, current, 1.0))
 
 
 def _rows(
-    name: str, learner: Learner, program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Any, Any]:
-    """Rows and labels among the arguments that the model is called with."""
-    given = dict(inspect.signature(program.model).bind(*args, **kwargs).arguments)
-    others = [k for k, v in given.items() if k not in ("x", "y") and np.ndim(v)]
-    if others or given.get("x") is None or given.get("y") is None:
+    name: str, learner: Learner[Any], program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[ArrayLike, ArrayLike]:
+    """Rows and labels among the arguments with which the model is called."""
+    arguments = dict(inspect.signature(program.model).bind(*args, **kwargs).arguments)
+    others = [key for key, value in arguments.items() if key not in ("x", "y") and np.ndim(value)]
+    if others or arguments.get("x") is None or arguments.get("y") is None:
         raise ValueError(
             f"Run {name!r} is a {type(learner).__name__}, which learns from rows x and labels y alone, and the model "
-            f"is called with {', '.join(given)}. Name its arguments x and y, or leave the run out."
+            f"is called with {', '.join(arguments)}. Name its arguments x and y, or leave the run out."
         )
-    return given["x"], given["y"]
+    return arguments["x"], arguments["y"]
 
 
-def _refuse_unlike(name: str, learner: Learner, program: Program, shape: tuple[int, ...]) -> None:
-    sites = {s.name: s.shape for s in program.latents}
-    site = program.latents[0] if len(sites) == 1 else None
-    real = site is not None and site.native is None and isinstance(stripped(site.transform), IdentityTransform)
-    if list(sites.values()) != [shape] or not real:
+def _check_latents(name: str, learner: Learner[Any], program: Program, estimate: Estimate) -> None:
+    """Raises unless the model's only latent is the learner's weights, on the real line."""
+    shape = np.shape(estimate.weights)
+    shapes = {latent.name: latent.shape for latent in program.latents}
+    latent = program.latents[0] if len(shapes) == 1 else None
+    real = latent is not None and latent.native is None and isinstance(stripped(latent.transform), IdentityTransform)
+    if list(shapes.values()) != [shape] or not real:
         raise ValueError(
             f"Run {name!r} is a {type(learner).__name__} with {shape} weights; it can be compared on a model whose "
-            "only latent site is those weights, real and without bounds, held as a Gaussian. The model's sites are "
-            f"{sites}."
+            "only latent is those weights, real and without bounds, held as a Gaussian. The latents of this model "
+            f"are {shapes}: leave the run out, or compare it on such a model."
         )
 
 
-def _trajectory(learner: Learner, rng_key: jax.Array, x: Any, y: Any) -> Trajectory:
-    """The weights after so many rows, learned once more."""
-    total = np.shape(x)[0]
+def _trajectory(learner: Learner[Any], rng_key: jax.Array, x: np.ndarray, y: np.ndarray) -> Trajectory:
+    """The weights after some of the rows, from one more run."""
+    total = len(x)
     every = 1 << max(0, (total // _STEPS).bit_length() - 1)
     state, rows, means, sds = learner.init(rng_key, x), [], [], []
     for start in range(0, total, every):
         stop = min(start + every, total)
         state, _ = learner.update(state, x[start:stop], y[start:stop])
-        estimate = learner.estimate(state.kept)
+        estimate = learner.estimate(state.arrays)
         mean = np.asarray(estimate.weights, float)
         rows.append(stop)
         means.append(mean)
         sds.append(np.full(mean.shape, 0.0 if estimate.sd is None else float(estimate.sd)))
-    blank = np.full(len(rows), np.nan)
-    return Trajectory(np.array(rows), np.stack(means), np.stack(sds), blank, np.zeros(len(rows), int))
+    log_z = np.full(len(rows), np.nan)
+    return Trajectory(np.array(rows), np.stack(means), np.stack(sds), log_z, np.zeros(len(rows), int))

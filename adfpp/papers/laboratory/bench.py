@@ -1,7 +1,7 @@
-"""How experiments are run: their sizes, their keys, and many runs of one simulation at once.
+"""Running experiments: sizes, random keys, and many runs of one simulation at once.
 
-A simulation is a function of a key that JAX can trace. `Bench.replicate` maps it over keys in groups, and says on a
-progress bar how far it is. `along` folds a stream that is drawn as it is learned, so that it is never held whole.
+A simulation is a function of a key that JAX can trace. `Bench.replicate` maps it over keys in groups and reports the
+progress. `learn_stream` learns a stream that is drawn chunk by chunk, so that the whole stream is never in memory.
 """
 
 import zlib
@@ -16,18 +16,21 @@ from jax import lax
 
 from adfpp.papers.laboratory.record import Finding, Panel
 
-__all__ = ["Bench", "Experiment", "Found", "along"]
+__all__ = ["Bench", "Outcome", "learn_stream"]
 
 Size = TypeVar("Size")
+State = TypeVar("State")
+Rows = TypeVar("Rows")
+Measures = TypeVar("Measures")
 
 
-class Found(NamedTuple):
-    """What an experiment gives back, which becomes a `Record`.
+class Outcome(NamedTuple):
+    """Result of an experiment, from which a `Record` is made.
 
     Attributes:
         findings: The figures.
         panels: The picture.
-        notes: What is to be said about them, with the run's numbers in it.
+        notes: Remarks on the figures, which contain numbers of the run.
         settings: Sizes and numbers of runs.
     """
 
@@ -37,29 +40,13 @@ class Found(NamedTuple):
     settings: dict[str, Any]
 
 
-class Experiment(NamedTuple):
-    """One figure, table or equation of a paper, made again.
-
-    Attributes:
-        name: "paper-figure", the first word being the paper's page.
-        title: What it shows.
-        source: Which figure, table or equation.
-        run: Makes it.
-    """
-
-    name: str
-    title: str
-    source: str
-    run: Callable[["Bench"], Found]
-
-
 @dataclass(frozen=True)
 class Bench:
-    """What an experiment is given.
+    """How an experiment is to be run.
 
     Attributes:
-        quick: Whether it is to be short: seconds, with wider standard errors.
-        seed: Of all keys.
+        quick: Whether to make the short run: seconds, with larger standard errors.
+        seed: Seed of all keys.
         report: Called as ``report(what, done, total)``.
     """
 
@@ -72,64 +59,65 @@ class Bench:
         return quick if self.quick else full
 
     def key(self, name: str) -> jax.Array:
-        """A key for each name, from the seed."""
+        """A key for each name, made from the seed."""
         return jax.random.fold_in(jax.random.key(self.seed), zlib.crc32(name.encode()))
 
     def counted(self, what: str, total: int) -> Iterator[int]:
-        """Counts up to a total, telling how far it is: for runs that cannot be mapped."""
+        """Counts up to a total and reports the progress: for runs that cannot be mapped."""
         for i in range(total):
             self.report(what, i, total)
             yield i
         self.report(what, total, total)
 
     def replicate(self, what: str, one: Callable[[jax.Array], Any], runs: int, at_once: int = 64) -> Any:
-        """Many runs of a simulation.
+        """Makes many runs of a simulation.
 
         Args:
-            what: Its name, of which the keys are made: two simulations with one name see the same randomness.
-            one: From a key to a pytree of arrays.
-            runs: How many.
-            at_once: Runs in one compiled call.
+            what: Name of the simulation, from which its keys are made: two simulations with one name see the same
+                random numbers.
+            one: The simulation, from a key to a pytree of arrays.
+            runs: Number of runs.
+            at_once: Number of runs in one compiled call.
 
         Returns:
-            The pytree with arrays ``(runs, …)``, of NumPy.
+            The pytree with NumPy arrays ``(runs, …)``.
         """
         at_once = min(at_once, runs)
         group = jax.jit(jax.vmap(one))
         padded = -(-runs // at_once) * at_once
         keys = jax.random.split(self.key(what), padded)
-        found = []
+        groups = []
         for start in range(0, padded, at_once):
             self.report(what, start, runs)
-            found.append(jax.tree.map(np.asarray, group(keys[start : start + at_once])))
+            groups.append(jax.tree.map(np.asarray, group(keys[start : start + at_once])))
         self.report(what, runs, runs)
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[:runs], *found)
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[:runs], *groups)
 
 
-def along(
-    update: Callable[[Any, Any], Any],
-    state: Any,
-    draw: Callable[[jax.Array, jax.Array], Any],
-    measure: Callable[[Any], Any],
+def learn_stream(
+    update: Callable[[State, Rows], State],
+    state: State,
+    draw: Callable[[jax.Array, jax.Array], Rows],
+    measure: Callable[[State], Measures],
     rng_key: jax.Array,
     steps: int,
-) -> Any:
-    """Learns a stream that is drawn a chunk at a time, and measures what was learned after each.
+) -> Measures:
+    """Learns a stream that is drawn chunk by chunk, and measures the state after each chunk.
 
     Args:
-        update: ``update(state, data)`` gives the state with the chunk folded in.
-        state: Before any row.
-        draw: ``draw(key, step)`` gives a chunk, the same shape every time.
+        update: ``update(state, rows)`` returns the state after a chunk.
+        state: The state before any row.
+        draw: ``draw(key, step)`` returns a chunk, of the same shape every time.
         measure: From a state to a pytree of arrays.
         rng_key: Key.
-        steps: Chunks.
+        steps: Number of chunks.
 
     Returns:
         The measures, ``(steps, …)``.
     """
 
-    def one(state: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-        key, step = now
+    def one(state: State, scanned: tuple[jax.Array, jax.Array]) -> tuple[State, Measures]:
+        key, step = scanned
         state = update(state, draw(key, step))
         return state, measure(state)
 

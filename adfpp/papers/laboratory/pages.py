@@ -1,7 +1,7 @@
-"""Where records go: files of their own, and the marked blocks of the pages that tell of them.
+"""Writes records into files of their own and into the marked blocks of the documentation's pages.
 
-A block of a page stands between ``<!-- reproduce: NAME -->`` and ``<!-- end -->``. All that is between is written from
-the record, so that no figure on a page has been typed.
+A block of a page is the text between ``<!-- reproduce: NAME -->`` and ``<!-- end -->``. It is written from the record
+of that name, so that no figure on a page is typed by hand.
 """
 
 import re
@@ -17,10 +17,10 @@ BLOCK = re.compile(r"(<!-- reproduce: (?P<name>[\w-]+) -->\n)(?P<inside>.*?)(<!-
 
 
 def write_record(record: Record, folder: Path) -> list[Path]:
-    """Writes NAME.json, NAME.md and, where there is something to draw and Matplotlib to draw it, NAME.png.
+    """Writes NAME.json, NAME.md and, if the record has panels and Matplotlib is installed, NAME.png.
 
     Returns:
-        The paths written.
+        The paths of the files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{record.name}.json", folder / f"{record.name}.md"]
@@ -36,18 +36,18 @@ def write_record(record: Record, folder: Path) -> list[Path]:
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """The records kept in a folder, by name."""
-    found = [Record.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    return {record.name: record for record in found}
+    """The records in a folder, by name."""
+    records = [Record.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return {record.name: record for record in records}
 
 
 def filled(page: str, records: Mapping[str, Record], pictures: str) -> str:
-    """A page with the blocks of these records written anew; other blocks stay as they are.
+    """A page with the blocks of these records written again; other blocks do not change.
 
     Args:
-        page: Its text.
-        records: By name.
-        pictures: Where the pictures are, seen from the page.
+        page: The text of the page.
+        records: The records, by name.
+        pictures: The folder of the pictures, relative to the page.
     """
 
     def block(match: re.Match[str]) -> str:

@@ -1,31 +1,39 @@
-"""One picture a record: theory as lines, simulation as points with error bars, the paper's figures in black."""
+"""Draws the picture of a record: theory as lines, simulation as points with error bars, the paper's figures in black.
+
+Matplotlib is imported when a picture is drawn, so that everything else works without it.
+"""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adfpp.papers.laboratory.record import Line, Panel, Record
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
 __all__ = ["draw", "save"]
 
 MARKERS = "os^Dvph*<>"
-ACROSS = 3
-CROSSES = 8  # of a paper, from which on they are a line
-POINTS = 25  # of a simulation, of which no more can be told apart
-ENTRIES = 7  # of a legend, from which on it stands below
+ACROSS = 3  # panels side by side: as many as are readable on a page
+CROSSES = 8  # figures of a paper, above which they are drawn as a line
+POINTS = 25  # points of a simulation: more cannot be distinguished
+ENTRIES = 7  # entries of a legend, from which on it is below the panel: it would hide the curves
 
 
-def draw(record: Record) -> Any:
+def draw(record: Record) -> "Figure":
     """The record's panels as a Matplotlib figure.
 
     Args:
-        record: With at least one panel.
+        record: A record with at least one panel.
     """
     from matplotlib.figure import Figure
 
     if not record.panels:
-        raise ValueError(f"{record.name} has nothing to draw.")
+        raise ValueError(f"The record of {record.name} has no panels, so there is nothing to draw.")
     across = min(ACROSS, len(record.panels))
     down = -(-len(record.panels) // across)
     low = max(-(-n // 2) for n in map(entries, record.panels)) if any(map(crowded, record.panels)) else 0
@@ -41,7 +49,7 @@ def draw(record: Record) -> Any:
 
 
 def save(record: Record, path: Path) -> Path:
-    """Writes the picture, and gives back where."""
+    """Writes the picture and returns its path."""
     draw(record).savefig(path, dpi=100, metadata={"Software": None})
     return path
 
@@ -53,24 +61,24 @@ def colours(record: Record) -> dict[str, str]:
 
 
 def group_of(line: Line) -> str:
-    """What it shares its colour with."""
+    """The group whose colour the curve has."""
     return line.group or line.label
 
 
 def entries(panel: Panel) -> int:
-    """Of its legend."""
+    """Number of entries of the legend."""
     return sum(bool(line.label) for line in panel.lines)
 
 
 def crowded(panel: Panel) -> bool:
-    """Whether its legend would hide the curves."""
+    """Whether the legend would hide the curves."""
     return entries(panel) >= ENTRIES
 
 
-def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
+def fill(axes: "Axes", panel: Panel, tints: dict[str, str]) -> None:
     """Draws the curves of one panel."""
     order = list(tints)
-    wide = 3.0  # the first curves are the widest, so that one that lies on another leaves both to be seen
+    wide = 3.0  # the first curves are the widest, so that both are seen if one lies on another
     for line in panel.lines:
         x, y = np.asarray(line.x, float), np.asarray(line.y, float)
         se = None if line.se is None else np.asarray(line.se, float)
@@ -106,8 +114,8 @@ def fill(axes: Any, panel: Panel, tints: dict[str, str]) -> None:
         axes.legend(framealpha=0.6, edgecolor="none", fontsize=8)
 
 
-def plain_ticks(axis: Any) -> None:
-    """Numbers on a logarithmic axis as people write them; those between decades where there is one decade or two."""
+def plain_ticks(axis: "Axis") -> None:
+    """Writes numbers on a logarithmic axis without exponents, also between decades if there are one or two decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()

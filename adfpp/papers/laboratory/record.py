@@ -1,21 +1,23 @@
-"""What an experiment found: figures beside theory and paper, curves to draw, and all of it as text.
+"""The record of an experiment: figures beside theory and paper, curves to draw, and all of it as text.
 
-A figure is held against one number and passes within a band of standard errors. Where there is no statistical error,
-as between two algorithms that should be one, the band is an absolute tolerance.
+A figure is held against one number, its target, and passes within a band of standard errors around it. If there is no
+statistical error, as between two algorithms that should be one, the band is an absolute tolerance.
 """
 
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
-__all__ = ["Finding", "Line", "Panel", "Record", "mean_and_error", "measured", "points"]
+__all__ = ["Finding", "Line", "Panel", "Record", "against_theory", "mean_and_error", "measured", "points"]
 
-BAND = 3.0
+BAND = 3.0  # standard errors: left by chance once in 370 times
+Held = Literal["theory", "paper", "above", "below"]
 
 
 @dataclass(frozen=True)
@@ -23,19 +25,19 @@ class Finding:
     """One figure.
 
     Attributes:
-        what: What it is, e.g. "error at α = 4".
-        entry: Which algorithm, e.g. "ADF, full".
-        value: The figure measured.
-        se: Its standard error over the runs; 0 where nothing is random.
-        theory: What `adfpp.papers.theory` says, or None.
-        paper: What the paper says, or None.
-        held: Which of the two it must agree with; "above" and "below" ask for a value beyond the theory's by the band,
-            None asks for nothing (the figure is reported).
-        band: Standard errors within which it must, if the standard error were known; from few runs it is not, and the
-            band is as much wider as Student's distribution says.
-        runs: How many runs the standard error comes from; 0 for very many.
-        tolerance: What is allowed besides, of known size: rounding, finite N, the digits that the paper prints.
-        why: What the tolerance is for, or why nothing is held.
+        what: Name of the quantity, e.g. "error at α = 4".
+        entry: Name of the algorithm, e.g. "ADF, full".
+        value: The measured value.
+        se: Its standard error over the runs; 0 if nothing is random.
+        theory: The value according to `adfpp.papers.theory`, or None.
+        paper: The value according to the paper, or None.
+        held: The target against which the value is held: the theory or the paper. "above" and "below" require a value
+            beyond the theory's by more than the band. None requires nothing: the figure is reported only.
+        band: Width of the band in standard errors, if the standard error were known exactly. From few runs it is not,
+            and the band is wider, by Student's distribution.
+        tolerance: An additional allowance of known size: rounding, finite N, the digits that the paper prints.
+        why: The reason for the tolerance, or for not holding the figure against anything.
+        runs: Number of runs from which the standard error was estimated; 0 for very many.
     """
 
     what: str
@@ -44,7 +46,7 @@ class Finding:
     se: float = 0.0
     theory: float | None = None
     paper: float | None = None
-    held: Literal["theory", "paper", "above", "below"] | None = None
+    held: Held | None = None
     band: float = BAND
     tolerance: float = 0.0
     why: str = ""
@@ -52,43 +54,47 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.held is not None and self.target is None:
-            raise ValueError(f"{self.what} of {self.entry} is held against {self.held}, which is not given.")
+            missing = "paper" if self.held == "paper" else "theory"
+            raise ValueError(
+                f"{self.what} of {self.entry} has held={self.held!r}, but its target is not given: give {missing}=, or "
+                "leave held out."
+            )
         if self.tolerance and not self.why:
-            raise ValueError(f"{self.what} of {self.entry} has a tolerance: say what for.")
+            raise ValueError(f"{self.what} of {self.entry} has a tolerance without a reason: give why=.")
 
     @property
     def target(self) -> float | None:
-        """What it is held against."""
+        """The number against which the value is held."""
         return self.paper if self.held == "paper" else self.theory if self.held else None
 
     @property
     def z(self) -> float | None:
-        """Standard errors from the target; from the theory, or else the paper, where nothing is held."""
+        """Distance from the target in standard errors; without a target, from the theory or else from the paper."""
         target = self.target if self.held else self.theory if self.theory is not None else self.paper
         return None if target is None or not self.se > 0 else (self.value - target) / self.se
 
     @property
     def chance(self) -> float:
-        """Probability of being outside where nothing is wrong, normal errors taken for granted."""
+        """Probability of being outside the band although nothing is wrong, for normal errors."""
         if self.passes is None or not self.se > 0 or self.held in ("above", "below"):
             return 0.0
         return float(2 * stats.norm.sf(self.band))
 
     @property
     def reach(self) -> float:
-        """The band in standard errors as they were estimated."""
+        """Width of the band in estimated standard errors."""
         return self.band if self.runs < 2 else float(stats.t.isf(stats.norm.sf(self.band), self.runs - 1))
 
     @property
     def verdict(self) -> str:
-        """In a word: "ok", with the side that was asked for if it was one; "" where nothing is held."""
+        """The result in a word: "ok", with the required side if there is one, "OUTSIDE", or "" without a target."""
         if self.passes is None:
             return ""
         return f"ok{ {'above': ' >', 'below': ' <'}.get(self.held or '', '') }" if self.passes else "OUTSIDE"
 
     @property
     def passes(self) -> bool | None:
-        """Whether it is within the band; None where nothing is held."""
+        """Whether the value is within the band; None without a target."""
         if self.held is None or self.target is None:
             return None
         apart, allowed = self.value - self.target, self.reach * self.se + self.tolerance
@@ -106,19 +112,19 @@ class Line:
     """One curve of a panel.
 
     Attributes:
-        label: In the legend.
+        label: Its text in the legend.
         x: ``(n,)``.
         y: ``(n,)``.
         se: ``(n,)`` standard errors, or None.
-        kind: "theory" is drawn as a line, "simulation" as points with error bars (of many some),
+        kind: "theory" is drawn as a line, "simulation" as points with error bars (some of them, if there are many),
             "paper" as black crosses or a dashed line, "band" as a line with its standard errors shaded.
-        group: Curves of one group have one colour; its label by default.
+        group: Curves of one group have one colour; the label by default.
     """
 
     label: str
-    x: Any
-    y: Any
-    se: Any = None
+    x: ArrayLike
+    y: ArrayLike
+    se: ArrayLike | None = None
     kind: Literal["theory", "simulation", "paper", "band"] = "simulation"
     group: str = ""
 
@@ -128,9 +134,9 @@ class Panel:
     """One set of axes.
 
     Attributes:
-        title: Above it.
-        x: Label of the axis.
-        y: Label of the axis.
+        title: Title above the axes.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
         lines: The curves.
         log: Which axes are logarithmic: "", "x", "y" or "xy".
     """
@@ -144,19 +150,19 @@ class Panel:
 
 @dataclass(frozen=True)
 class Record:
-    """What an experiment found.
+    """Everything that one run of an experiment gave.
 
     Attributes:
-        name: Of the experiment, e.g. "opper-perceptron".
-        title: What it shows.
-        source: Which figure, table or equation of which paper.
+        name: Name of the experiment, e.g. "opper-perceptron".
+        title: What the experiment shows.
+        source: The figure, table or equation, and its paper.
         findings: The figures.
         panels: The picture.
-        notes: What is to be said about them; written by the run, with its numbers in it.
+        notes: Remarks on the figures, written by the run with its numbers.
         settings: Sizes, numbers of runs and the seed.
-        command: That repeats it.
-        seconds: That it took.
-        versions: Of the software that made it.
+        command: The command that repeats the run.
+        seconds: Duration of the run.
+        versions: Versions of the software that made it.
     """
 
     name: str
@@ -172,12 +178,12 @@ class Record:
 
     @property
     def failed(self) -> tuple[Finding, ...]:
-        """Figures outside of their band."""
+        """The figures outside their bands."""
         return tuple(f for f in self.findings if f.passes is False)
 
     @property
     def remarks(self) -> dict[str, str]:
-        """Why something is allowed beyond a band, or not held, and the letter that stands for it in the table."""
+        """The reasons for tolerances and for missing targets, each with its letter in the table."""
         whys = dict.fromkeys(f.why for f in self.findings if f.why)
         return {why: chr(ord("a") + i) for i, why in enumerate(whys)}
 
@@ -209,32 +215,32 @@ class Record:
             "  ".join(c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
             for r in rows
         ]
-        told = [f"{letter}: {self.remark(why)}" for why, letter in self.remarks.items()]
-        return "\n".join([f"{self.title} ({self.source})", *(line.rstrip() for line in lines), *told, *self.notes])
+        remarks = [f"{letter}: {self.remark(why)}" for why, letter in self.remarks.items()]
+        return "\n".join([f"{self.title} ({self.source})", *(line.rstrip() for line in lines), *remarks, *self.notes])
 
     def remark(self, why: str) -> str:
-        """A remark with the tolerances that it is the reason of."""
-        meant = [f for f in self.findings if f.why == why]
-        allowed = sorted({f.tolerance for f in meant if f.tolerance})
+        """A reason, after the tolerances that it explains."""
+        findings = [f for f in self.findings if f.why == why]
+        allowed = sorted({f.tolerance for f in findings if f.tolerance})
         if not allowed:
             return f"not held: {why}"
         most = f" to {allowed[-1]:.2g}" if len(allowed) > 1 else ""
-        beyond = " beyond the band" if any(f.se > 0 for f in meant) else ""
+        beyond = " beyond the band" if any(f.se > 0 for f in findings) else ""
         return f"{allowed[0]:.2g}{most} allowed{beyond}: {why}"
 
     def markdown(self) -> str:
-        """The same as a block of a page."""
+        """The table and the notes, for a block of a page."""
         head, *rows = self.table()
         marks = ["---:" if name in ("found", "theory", "paper", "z") else "---" for name in head]
         lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in [head, marks, *rows]]
         sizes = ", ".join(f"{k} {v}" for k, v in self.settings.items())
-        told = [f"`{self.command}` ({'; '.join(t for t in (sizes, f'{self.seconds:.0f} s', self.versions) if t)})"]
+        below = [f"`{self.command}` ({'; '.join(t for t in (sizes, f'{self.seconds:.0f} s', self.versions) if t)})"]
         for why, letter in self.remarks.items():
-            told += ["", f"*{letter}*: {self.remark(why)}"]
-        return "\n".join([*lines, "", *told, *(part for note in self.notes for part in ("", note))])
+            below += ["", f"*{letter}*: {self.remark(why)}"]
+        return "\n".join([*lines, "", *below, *(part for note in self.notes for part in ("", note))])
 
     def json(self) -> str:
-        """All of it, curves included."""
+        """The whole record, curves included, as JSON."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, np.ndarray):
@@ -246,51 +252,74 @@ class Record:
     @staticmethod
     def from_json(text: str) -> "Record":
         """The record that `json` wrote."""
-        found = json.loads(text)
-        found["findings"] = tuple(Finding(**f) for f in found["findings"])
-        panels = [p | {"lines": tuple(Line(**one) for one in p["lines"])} for p in found["panels"]]
-        found["panels"], found["notes"] = tuple(Panel(**p) for p in panels), tuple(found["notes"])
-        return Record(**found)
+        fields = json.loads(text)
+        fields["findings"] = tuple(Finding(**f) for f in fields["findings"])
+        panels = [p | {"lines": tuple(Line(**one) for one in p["lines"])} for p in fields["panels"]]
+        fields["panels"], fields["notes"] = tuple(Panel(**p) for p in panels), tuple(fields["notes"])
+        return Record(**fields)
 
 
-def mean_and_error(values: Any, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def mean_and_error(values: ArrayLike, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Mean over the runs and its standard error.
 
     Args:
         values: ``(runs, …)``, at least two runs.
-        axis: Of the runs.
+        axis: The axis of the runs.
     """
     values = np.asarray(values, float)
     count = values.shape[axis]
     if count < 2:
-        raise ValueError(f"A standard error needs at least 2 runs; there is {count}.")
+        raise ValueError(f"A standard error needs at least 2 runs; there is {count}: make more runs.")
     return values.mean(axis), values.std(axis, ddof=1) / math.sqrt(count)
 
 
-def measured(what: str, entry: str, values: Any, **more: Any) -> Finding:
-    """The mean of some values over the runs.
+def measured(what: str, entry: str, values: ArrayLike, **fields: Any) -> Finding:
+    """A figure that is the mean of some values over the runs.
 
     Args:
-        what: What it is.
-        entry: Which algorithm.
+        what: Name of the quantity.
+        entry: Name of the algorithm.
         values: ``(runs,)``.
-        **more: What else `Finding` takes.
+        **fields: Other fields of `Finding`.
     """
     mean, se = mean_and_error(values)
-    return Finding(what, entry, float(mean), float(se), **more, runs=len(np.asarray(values)))
+    return Finding(what, entry, float(mean), float(se), **fields, runs=len(np.asarray(values)))
+
+
+def against_theory(
+    what: str,
+    entry: str,
+    values: ArrayLike,
+    theory: SupportsFloat,
+    unless: str = "",
+    held: Held = "theory",
+    paper: float | None = None,
+) -> Finding:
+    """The mean of some values over the runs, held against the theory.
+
+    Args:
+        what: Name of the quantity.
+        entry: Name of the algorithm.
+        values: ``(runs,)``.
+        theory: The value according to the theory.
+        unless: A reason for reporting the figure only; "" if it is held.
+        held: As in `Finding`.
+        paper: As in `Finding`.
+    """
+    return measured(what, entry, values, theory=float(theory), paper=paper, held=None if unless else held, why=unless)
 
 
 def points(
-    label: str, x: Any, values: Any, group: str = "", kind: Literal["simulation", "band"] = "simulation"
+    label: str, x: ArrayLike, values: ArrayLike, group: str = "", kind: Literal["simulation", "band"] = "simulation"
 ) -> Line:
     """A curve of means over the runs with their standard errors.
 
     Args:
-        label: In the legend.
+        label: Its text in the legend.
         x: ``(n,)``.
         values: ``(runs, n)``.
         group: Curves of one group have one colour; the label by default.
-        kind: How it is drawn.
+        kind: How the curve is drawn.
     """
     return Line(label, x, *mean_and_error(values), kind, group)
 
@@ -306,7 +335,7 @@ def with_error(value: float, se: float) -> str:
 
 
 def digits(number: float, value: float, se: float) -> str:
-    """A number as the value with this standard error is printed: two digits of the error."""
+    """A number with as many digits as the value with this standard error: two digits of the error are shown."""
     if not (se > 0 and math.isfinite(se) and math.isfinite(value)):
         return f"{number:.4g}"
     if number == 0:
@@ -322,7 +351,7 @@ def places(se: float) -> int:
 
 
 def exponent(value: float, se: float) -> int:
-    """The power of ten that numbers are better written with; 0 for those that are not."""
+    """The power of ten with which a number is better written; 0 if it is better written without one."""
     largest = max(abs(value), se)
     if math.isfinite(largest) and (places(se) > (6 if largest < 1e-3 else 8) or largest >= 1e5):
         return max(math.floor(math.log10(largest)), -places(se))

@@ -1,4 +1,4 @@
-"""Several long calls at a time, each in a process of its own, and how far the one is that is waited for."""
+"""Several long calls at the same time, each in its own process, with the progress of the one whose answer is next."""
 
 import multiprocessing
 import os
@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing.queues import Queue
 from typing import Any, TypeVar
 
 __all__ = ["side_by_side"]
@@ -14,32 +15,33 @@ __all__ = ["side_by_side"]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 Report = Callable[[str, int, int], None]
+Messages = Queue  # of (place of the task, what, done, total)
 
-LOOK = 0.2  # seconds between two looks at what the workers tell
+POLL_SECONDS = 0.2  # between two looks at a finished answer: short for a person, long for a processor
 
-_told: Any = None  # in a worker, where it tells how far it is
+_messages: Messages | None = None  # in a worker: the queue to which it reports its progress
 
 
 def side_by_side(
     call: Callable[[Task, Report], Answer], tasks: Sequence[Task], report: Report, jobs: int
 ) -> Iterator[Answer]:
-    """Answers of ``call(task, report)`` in the order of the tasks. Workers end with the caller, also on Ctrl-C.
+    """Answers of ``call(task, report)`` in the order of the tasks. The workers end with the caller, also on Ctrl-C.
 
     Args:
         call: A function of a module, which a new process can import.
-        tasks: What to call it with; they can be pickled, and so can the answers.
-        report: Told how far the task is whose answer comes next.
-        jobs: Processes.
+        tasks: Its first arguments; they and the answers can be pickled.
+        report: Called with the progress of the task whose answer comes next.
+        jobs: Number of processes.
     """
     context = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would lose
-    told, places = context.Queue(), context.Value("i", 0)
+    messages, places = context.Queue(), context.Value("i", 0)
     others = multiprocessing.active_children()
-    with ProcessPoolExecutor(jobs, context, _begin, (told, places, jobs)) as pool:
+    with ProcessPoolExecutor(jobs, context, _start_worker, (messages, places, jobs)) as pool:
         try:
-            answers = [pool.submit(_called, call, place, task) for place, task in enumerate(tasks)]
+            answers = [pool.submit(_call_in_worker, call, place, task) for place, task in enumerate(tasks)]
             for place, answer in enumerate(answers):
-                yield _waited_for(answer, place, told, report)
-        except BaseException:  # Ctrl-C and a caller that has had enough among them
+                yield _wait_for(answer, place, messages, report)
+        except BaseException:  # includes Ctrl-C, and a caller that closes the generator
             pool.shutdown(wait=False, cancel_futures=True)
             workers = set(multiprocessing.active_children()) - set(others)
             for worker in workers:
@@ -49,39 +51,48 @@ def side_by_side(
             raise
 
 
-def _waited_for(answer: "Future[Answer]", place: int, told: Any, report: Report) -> Answer:
+def _wait_for(answer: "Future[Answer]", place: int, messages: Messages, report: Report) -> Answer:
     while not answer.done():
         try:
-            whose, *now = told.get(timeout=LOOK)
+            sender, *progress = messages.get(timeout=POLL_SECONDS)
         except queue.Empty:
             continue
-        if whose == place:
-            report(*now)
+        if sender == place:
+            report(*progress)
     return answer.result()
 
 
-def _begin(told: Any, places: Any, jobs: int) -> None:
-    """A worker with cores of its own, of which XLA makes as many threads; Ctrl-C is its caller's."""
-    global _told
-    _told = told
+def _start_worker(messages: Messages, places: Any, jobs: int) -> None:
+    """Prepares a worker: it gets cores of its own, so that XLA starts as many threads, and leaves Ctrl-C to the caller.
+
+    Args:
+        messages: The queue for its progress.
+        places: A shared number of workers started so far (`multiprocessing.Value` has no public type).
+        jobs: Number of workers.
+    """
+    global _messages
+    _messages = messages
     with places.get_lock():
         place = places.value
         places.value += 1
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[place % jobs :: jobs] or cores)
-    told.cancel_join_thread()  # nobody reads what is told after the last answer
+    messages.cancel_join_thread()  # nobody reads the messages after the last answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_caller, daemon=True).start()
 
 
 def _end_with_caller() -> None:
-    """Of a caller that was killed, a worker would go on."""
+    """Ends this worker when its caller ends; otherwise a worker would survive a caller that is killed."""
     caller = multiprocessing.parent_process()
     if caller is not None:
         caller.join()
         os._exit(1)
 
 
-def _called(call: Callable[[Task, Report], Answer], place: int, task: Task) -> Answer:
-    return call(task, lambda *now: _told.put((place, *now)))
+def _call_in_worker(call: Callable[[Task, Report], Answer], place: int, task: Task) -> Answer:
+    messages = _messages
+    if messages is None:
+        raise RuntimeError("This worker was not started by side_by_side, so it has no queue for its progress.")
+    return call(task, lambda *progress: messages.put((place, *progress)))

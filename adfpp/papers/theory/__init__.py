@@ -1,7 +1,8 @@
-"""Learning curves, laws and bounds from order-parameter equations. They never see the learners held against them.
+"""Learning curves, laws and bounds from order-parameter equations, computed without the learners.
 
-`perceptron` and `ising` are curves of a perceptron with Gaussian and with binary weights, `covariance` that of ADF with
-its full covariance, `drift` of a teacher that turns, `dichotomies` of learning rates that fall. `asymptotics` has the
-laws at many rows, `regression` the exact means of curve fitting; `channel` is what a labelled row tells, and
-`parametric` reads a curve off where it is explicit.
+`perceptron` and `ising` have curves of a perceptron with Gaussian and with binary weights, `bona` those of the Bayesian
+online algorithm, `covariance` that of ADF with a full covariance, `drift` those of a drifting teacher, and
+`dichotomies` those of rules with a learning rate. `asymptotics` has laws at many rows and `regression` the exact means
+of curve fitting. `channel` has the information in a labelled row, `equations` solves differential equations in α, and
+`parametric` computes curves that are explicit in the signal.
 """

@@ -1,9 +1,9 @@
-"""Errors of a probit model at many rows, where the labels may come from another link: θ*, A, B and what follows.
+"""Errors of a probit model at many rows, for labels that may come from another link: θ*, A, B and the laws.
 
 Inputs are standard normal, x ~ N(0, I). The labels depend on one direction e of them: P(y = 1 | x) = g(z), z = e·x.
-The model says P(y = ±1 | x, θ) = Φ(y θ·x / noise), or flip + (1 − 2 flip) Φ(…) if it knows of flips. By symmetry the
+The model has P(y = ±1 | x, θ) = Φ(y θ·x / noise), or flip + (1 − 2 flip) Φ(…) if it contains flips. By symmetry the
 nearest model, in the sense of Kullback and Leibler, is θ* = length · e, and every matrix of second moments is
-along · eeᵀ + across · (I − eeᵀ): integrals over z are all that is needed. Equations are those of Opper, A Bayesian
+along · eeᵀ + across · (I − eeᵀ), so that only integrals over z are needed. Equations are those of Opper, A Bayesian
 approach to online learning (1998).
 """
 
@@ -18,6 +18,7 @@ from adfpp.papers.theory.channel import Floats, log_label
 
 __all__ = ["Nearest", "Split", "nearest_probit", "normal_rule", "probit_link"]
 
+# Panels of a Gauss-Legendre rule, narrow near 0, where a link may have a kink, and up to 12 standard deviations.
 EDGES: Floats = np.array([0.0, 0.02, 0.1, 0.3, 0.7, 1.3, 2.1, 3.1, 4.3, 5.7, 7.3, 9.1, 12.0])
 LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(20)
 
@@ -55,7 +56,7 @@ class Nearest(NamedTuple):
         curvature: A = −E ∂∂ ln P(y|θ*), (8.7).
         score: B = E ∂ ln P ∂ ln Pᵀ, (8.7); equal to A if the model is well specified. Without flips it is so across
             e anyway: A − B is a multiple of E[s z xxᵀ], s the slope of ln P, and E[s z] = 0 is what makes θ* nearest.
-        fisher: J(θ*), in which the labels are the model's own.
+        fisher: J(θ*), for labels that are drawn from the model.
     """
 
     length: float
@@ -119,7 +120,9 @@ def nearest_probit(link: Callable[[Floats], Floats], noise: float = 1.0, flip: f
     while pull(reach) > 0.0 or pull(-reach) < 0.0:
         reach *= 2.0
         if reach > 1e4:
-            raise ValueError("the link separates the labels without noise: no probit is nearest")
+            raise ValueError(
+                "link separates the labels without noise, so no probit is nearest: give a link with noise."
+            )
     gain = float(cast(float, brentq(pull, -reach, reach, xtol=1e-14)))
 
     def split(of: Floats) -> Split:
@@ -143,7 +146,7 @@ def probit_link(length: float, noise: float = 1.0, flip: float = 0.0) -> Callabl
     Args:
         length: |w|.
         noise: Of the teacher's field.
-        flip: Probability that a label is turned over after the noise.
+        flip: Probability that a label is flipped after the noise.
     """
     return lambda z: np.exp(log_label(length * z / noise, flip))
 

@@ -1,10 +1,10 @@
-"""What one labelled row tells about its field: the output channel of a perceptron in the large-N limit.
+"""The information in one labelled row about its field: the output channel of a perceptron in the large-N limit.
 
 A teacher w* labels inputs whose field b = w*·x has unit variance: P(y = ±1 | b) = flip + (1 − 2 flip) Φ(y b / noise).
 A Bayesian student whose posterior mean has overlap q with the teacher sees, before the label, b ~ N(h, 1 − q) with
-h ~ N(0, q), and predicts Z(y) = flip + (1 − 2 flip) Φ(y u), u = h / √D, D = 1 − q + noise². Everything that the
-order-parameter equations need of the likelihood are two averages over u ~ N(0, q/D). They are written here as functions
-of the gap 1 − q, which keeps its digits where q rounds to 1.
+h ~ N(0, q), and predicts Z(y) = flip + (1 − 2 flip) Φ(y u), u = h / √D, D = 1 − q + noise². The order-parameter
+equations depend on the likelihood by two averages over u ~ N(0, q/D) only. They are functions of the gap 1 − q here,
+because the gap keeps its digits when q rounds to 1.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ __all__ = ["evidence_rate", "information"]
 
 Floats = NDArray[np.float64]
 
-# Trapezoidal rule on a Gaussian times a function of u that is analytic near the real line and falls off as a unit
-# Gaussian: the error is exp(−2π·(width of the strip)/STEP). The strip of Z narrows with the logarithm of `flip` only,
-# to 0.085 at flip = 1e-300.
+# Trapezoidal rule for a Gaussian times a function of u that is analytic in a strip around the real line and decays like
+# a unit Gaussian: the error is exp(−2π·(width of the strip)/STEP). The strip of Z becomes narrower with the logarithm
+# of `flip` only; its width is 0.085 at flip = 1e-300.
 STEP = 0.015
 NODES: Floats = STEP * np.arange(-800.0, 801.0)
 
@@ -30,8 +30,8 @@ def information(gap: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floats
 
     Args:
         gap: 1 − q in [0, 1], any shape.
-        noise: standard deviation of the noise on the field, whose own is 1.
-        flip: probability in [0, 1/2) that a label is turned over after the noise.
+        noise: standard deviation of the noise on the field, in units of the field's standard deviation.
+        flip: probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
         I ≥ 0, shaped as `gap`; inf at gap 0 of the noise-free step.
@@ -49,8 +49,8 @@ def evidence_rate(gap: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floa
 
     Args:
         gap: 1 − q in [0, 1], any shape.
-        noise: standard deviation of the noise on the field, whose own is 1.
-        flip: probability in [0, 1/2) that a label is turned over after the noise.
+        noise: standard deviation of the noise on the field, in units of the field's standard deviation.
+        flip: probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
         Ψ in [−ln 2, 0], shaped as `gap`.
@@ -59,19 +59,19 @@ def evidence_rate(gap: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floa
     nodes, weights = rule(gap, variance)
     floor = -xlogy(flip, flip) - xlog1py(1.0 - flip, -flip)
     plus = log_label(nodes, flip)
-    # Both labels add the same by symmetry. What is left of the entropy above that of the flips falls off with |u|.
+    # By symmetry both labels contribute equally. The entropy above that of the flips decays with |u|.
     excess = -2.0 * np.where(np.isneginf(plus), 0.0, np.exp(plus) * plus)
     excess = 0.5 * (excess + excess[..., ::-1]) - floor
-    scale = np.sqrt(variance / (1.0 - gap + variance))  # 0/0 cannot be: q + D = 1 + noise²
+    scale = np.sqrt(variance / (1.0 - gap + variance))  # the denominator q + D = 1 + noise² is positive
     return -floor - np.sum(weights * excess, axis=-1) * scale
 
 
 def checked(gap: ArrayLike, noise: float, flip: float) -> tuple[Floats, Floats]:
     """The gap as an array, and D = gap + noise²."""
     if not (np.isfinite(noise) and noise >= 0.0):
-        raise ValueError(f"noise is a standard deviation, 0 or more: got {noise}")
+        raise ValueError(f"noise is a standard deviation, so it must be finite and at least 0; it is {noise}.")
     if not 0.0 <= flip < 0.5:
-        raise ValueError(f"flip must lie in [0, 1/2), where a label tells something: got {flip}")
+        raise ValueError(f"flip must be in [0, 1/2), where a label contains information; it is {flip}.")
     gap = np.asarray(gap, dtype=np.float64)
     return gap, gap + noise**2
 
@@ -85,7 +85,7 @@ def rule(gap: Floats, variance: Floats) -> tuple[Floats, Floats]:
 
 
 def log_label(u: Floats, flip: float) -> Floats:
-    """Give ln Z(+) = ln(flip + (1 − 2 flip) Φ(u))."""
+    """The logarithm ln Z(+) = ln(flip + (1 − 2 flip) Φ(u))."""
     if flip == 0.0:
         return log_ndtr(u)
     return np.logaddexp(np.log(flip), np.log1p(-2.0 * flip) + log_ndtr(u))

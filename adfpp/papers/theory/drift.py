@@ -1,9 +1,9 @@
-"""Learning curves of a perceptron whose teacher turns, in the limit N → ∞ at α = rows / N.
+"""Learning curves of a perceptron whose teacher drifts, in the limit N → ∞ at α = rows / N.
 
 Between two rows each weight of the teacher takes a step of an Ornstein–Uhlenbeck process, w' = φw + √(1 − φ²) ξ with
-φ = exp(−drift/N), that keeps w ~ N(0, 1): in the time α the teacher forgets itself at the rate `drift`. Its field has
-unit variance; the label is turned over with probability `flip`. Errors are on the labels of the teacher as it stands
-before any is turned over: arccos(ρ)/π. In the steady state learning and drift are balanced.
+φ = exp(−drift/N), so that w ~ N(0, 1) at all times: in the time α the correlation with the earlier weights decays at
+the rate `drift`. The field has unit variance; the label is flipped with probability `flip`. Errors are on the labels of
+the teacher at that time, before flips: arccos(ρ)/π. In the steady state learning and drift are balanced.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from adfpp.papers.theory.channel import Floats, information
-from adfpp.papers.theory.perceptron import integrate
+from adfpp.papers.theory.equations import integrate
 
 __all__ = [
     "Rate",
@@ -25,11 +25,11 @@ __all__ = [
     "spherical_course",
 ]
 
-START = 1e-6  # α at which a curve is entered along its first power
+START = 1e-6  # α at which a curve starts, on its first power of α
 
 
 class Rate(NamedTuple):
-    """The constant rate at which a perceptron follows best, and what it reaches, both shaped as the drift.
+    """The best constant rate of a perceptron and the error that it reaches, both shaped as the drift.
 
     Attributes:
         rate: η.
@@ -41,15 +41,15 @@ class Rate(NamedTuple):
 
 
 def spherical(drift: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floats:
-    """Error at which spherical ADF ends whose prior and dynamics are the teacher's own.
+    """Final error of spherical ADF with the prior and the dynamics of the teacher.
 
-    Between rows the mean shrinks to φm, so that q loses 2·drift·q a unit of α; a row brings dq = (1 − q)² I(1 − q) dα.
-    The balance, in terms of q̂ = q/(1 − q): I = 2·drift·q̂(1 + q̂).
+    Between rows the mean shrinks to φm, so that q decreases by 2·drift·q per unit of α; a row adds
+    dq = (1 − q)² I(1 − q) dα. In terms of q̂ = q/(1 − q) the balance is I = 2·drift·q̂(1 + q̂).
 
     Args:
-        drift: Rate at which the teacher forgets itself, > 0, any shape.
-        noise: Standard deviation of the noise on the field, whose own is 1; 0 is the noise-free step.
-        flip: Probability in [0, 1/2) that a label is turned over after the noise.
+        drift: Rate at which the correlation with the earlier teacher decays, > 0, any shape.
+        noise: Standard deviation of the noise on the field, in units of the field's; 0 is the noise-free step.
+        flip: Probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
         arccos(√q)/π, shaped as ``drift``.
@@ -62,18 +62,18 @@ def spherical(drift: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floats
             np.log1p(signal)
         )
 
-    found = [brentq(balance, -40.0, 40.0, (slow,), xtol=1e-13) for slow in drift.ravel()]
-    return (np.arctan(np.exp(-0.5 * np.array(found))) / np.pi).reshape(drift.shape)
+    log_signal = [brentq(balance, -40.0, 40.0, (slow,), xtol=1e-13) for slow in drift.ravel()]
+    return (np.arctan(np.exp(-0.5 * np.array(log_signal))) / np.pi).reshape(drift.shape)
 
 
 def spherical_course(alpha: ArrayLike, drift: float, noise: float = 0.0, flip: float = 0.0) -> Floats:
-    """Error of that learner on the way, from the prior: dq̂/dα = I − 2·drift·q̂(1 + q̂).
+    """Error of that learner at the time α, from the prior: dq̂/dα = I − 2·drift·q̂(1 + q̂).
 
     Args:
         alpha: Rows a weight, ≥ 1e-6, any shape.
-        drift: Rate at which the teacher forgets itself, > 0.
+        drift: Rate at which the correlation with the earlier teacher decays, > 0.
         noise: Standard deviation of the noise on the field.
-        flip: Probability that a label is turned over.
+        flip: Probability that a label is flipped.
 
     Returns:
         arccos(√q)/π, shaped as ``alpha``.
@@ -88,19 +88,19 @@ def spherical_course(alpha: ArrayLike, drift: float, noise: float = 0.0, flip: f
 
 
 def constant_rate(drift: ArrayLike, rate: ArrayLike, flip: float = 0.0) -> Floats:
-    """Error at which the normalised perceptron with a constant rate ends: W' = W + (η/N) σ S on a wrong label, |W| = 1.
+    """Final error of the normalised perceptron with a constant rate: W' = W + (η/N) σ S on a wrong label, |W| = 1.
 
-    Equation (4) of Barkai, Seung and Sompolinsky, On-line learning of dichotomies (1995), with turned labels and drift:
-    in θ = arccos ρ, with the probability of a wrong label E = flip + (1 − 2 flip) θ/π,
+    Equation (4) of Barkai, Seung and Sompolinsky, On-line learning of dichotomies (1995), with flipped labels and
+    drift: in θ = arccos ρ, with the probability of a wrong label E = flip + (1 − 2 flip) θ/π,
 
         dθ/dα = −η (1 − 2 flip) sin θ/√(2π) + (η² E/2 + drift) cot θ.
 
-    A turned label pulls the student along −σS, whose part across it has the mean −sin θ/√(2π): hence 1 − 2 flip.
+    A flipped label moves the student along −σS, whose part across it has the mean −sin θ/√(2π): hence 1 − 2 flip.
 
     Args:
-        drift: Rate at which the teacher forgets itself, > 0, any shape.
+        drift: Rate at which the correlation with the earlier teacher decays, > 0, any shape.
         rate: η > 0, broadcast against it.
-        flip: Probability in [0, 1/2) that a label is turned over.
+        flip: Probability in [0, 1/2) that a label is flipped.
 
     Returns:
         θ/π.
@@ -119,13 +119,13 @@ def constant_rate(drift: ArrayLike, rate: ArrayLike, flip: float = 0.0) -> Float
 def constant_rate_course(
     alpha: ArrayLike, drift: float, rate: float, flip: float = 0.0, start_error: float = 0.5
 ) -> Floats:
-    """Error of that learner on the way.
+    """Error of that learner at the time α.
 
     Args:
         alpha: Rows a weight, ≥ 1e-6, any shape.
-        drift: Rate at which the teacher forgets itself, ≥ 0.
+        drift: Rate at which the correlation with the earlier teacher decays, ≥ 0.
         rate: η > 0.
-        flip: Probability that a label is turned over.
+        flip: Probability that a label is flipped.
         start_error: At α = 0; 1/2 is a random direction.
 
     Returns:
@@ -142,14 +142,15 @@ def constant_rate_course(
 
 
 def best_rate(drift: ArrayLike, flip: float = 0.0) -> Rate:
-    """The constant rate whose steady error is least.
+    """The constant rate with the least steady error.
 
-    The balance of `constant_rate` is a quadratic equation in η, with a solution where its discriminant is not negative:
-    the least θ is where (1 − 2 flip)² sin²θ tan²θ = 4π·drift·E, and there η = (1 − 2 flip) sin θ tan θ/(√(2π) E).
+    The balance of `constant_rate` is a quadratic equation in η, which has a solution if its discriminant is not
+    negative. So the least θ has (1 − 2 flip)² sin²θ tan²θ = 4π·drift·E, and there
+    η = (1 − 2 flip) sin θ tan θ/(√(2π) E).
 
     Args:
-        drift: Rate at which the teacher forgets itself, > 0, any shape.
-        flip: Probability in [0, 1/2) that a label is turned over.
+        drift: Rate at which the correlation with the earlier teacher decays, > 0, any shape.
+        flip: Probability in [0, 1/2) that a label is flipped.
 
     Returns:
         The rate and the error.
@@ -168,12 +169,12 @@ def best_rate(drift: ArrayLike, flip: float = 0.0) -> Rate:
 
 
 def small_drift(drift: ArrayLike) -> tuple[Floats, Floats]:
-    """What `spherical` and `best_rate` tend to without noise: errors ∝ drift^{1/3}.
+    """The limits of `spherical` and `best_rate` at slow drift without noise: errors ∝ drift^{1/3}.
 
     With I = c/√(1 − q) near q = 1 the balance of the first is θ³ = 2·drift/c; that of the second is θ³ = 4·drift.
 
     Args:
-        drift: Rate at which the teacher forgets itself, any shape.
+        drift: Rate at which the correlation with the earlier teacher decays, any shape.
 
     Returns:
         Errors of spherical ADF and of the perceptron with the best constant rate.

@@ -1,7 +1,8 @@
 """Learning curves of the Ising perceptron: N weights ±1, inputs of variance 1/N, N → ∞, α = rows / N.
 
-What α N rows tell about a weight is a logit: the posterior mean is tanh λ, and λ w* is Gaussian with mean and variance
-q̂. Hence the gap 1 − q = e^{−q̂/2} E sech λ, λ ~ N(0, q̂), the bits that sign(mean) gets right Φ(√q̂), and all else.
+The information of α N rows about a weight is a logit λ: the posterior mean is tanh λ, and λ w* is Gaussian with mean
+and variance q̂. Everything follows from q̂: the gap is 1 − q = e^{−q̂/2} E sech λ, λ ~ N(0, q̂), and sign(mean) is right
+for a share Φ(√q̂) of the bits.
 
 Batch posterior: Györgyi, First-order transition to perfect generalization in a neural network with binary synapses
 (1990); Barbier, Krzakala, Macris, Miolane and Zdeborová, Optimal errors and phase transitions in high-dimensional
@@ -17,11 +18,12 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from adfpp.papers.theory.channel import Floats, evidence_rate
+from adfpp.papers.theory.equations import checked_alpha
 from adfpp.papers.theory.parametric import Prior, batch_roots, batch_table, bracketed_root, online_signal
 
 __all__ = ["BatchCurve", "Curve", "Transition", "adf_online", "bayes_batch", "clipped", "gap", "transition"]
 
-# The integrand e^{−λ²/2q̂} sech λ is analytic up to ±iπ/2, and nothing beyond 40.
+# The integrand e^{−λ²/2q̂} sech λ is analytic up to ±iπ/2, and below rounding error beyond 40.
 STEP = 0.08
 NODES: Floats = STEP * np.arange(-500.0, 501.0)
 NORMAL_STEP = 0.025
@@ -33,14 +35,14 @@ class Curve(NamedTuple):
     """A learner in the large-N limit, each field shaped as α.
 
     Attributes:
-        signal: q̂, the signal-to-noise ratio at which the rows show one weight; inf where all are known.
-        gap: 1 − q, with its digits.
+        signal: q̂, the signal-to-noise ratio of the information about one weight; inf if all weights are known.
+        gap: 1 − q, without the loss of digits in the difference.
         overlap: q = E[tanh λ · w*], of the posterior mean with the teacher and with itself.
         error: arccos(√q)/π, the probability of a wrong label on noise-free data, predicted by the sign of the mean
             field, which is the Bayes-optimal rule.
         wrong_bits: Φ(−√q̂), the share of weights whose sign(mean) is wrong.
         clipped_error: arccos(1 − 2 wrong_bits)/π, the same probability predicted with the weights sign(mean).
-        free_entropy: of the batch posterior, (1/N) E ln p(labels | inputs); nan for a learner that is not one.
+        free_entropy: of the batch posterior, (1/N) E ln p(labels | inputs); nan for an online learner.
     """
 
     signal: Floats
@@ -53,12 +55,12 @@ class Curve(NamedTuple):
 
 
 class BatchCurve(NamedTuple):
-    """The fixed points of the batch equations, and which of them is the posterior.
+    """The fixed points of the batch equations, and the one of them that is the posterior.
 
     Attributes:
-        low: followed from q = 0: what message passing finds from an uninformed start.
-        high: followed from q = 1: the state that knows the teacher.
-        equilibrium: of the two, the one with the larger free entropy, the Bayes-optimal curve.
+        low: the branch from q = 0, which message passing reaches from an uninformed start.
+        high: the branch from q = 1, the state that knows the teacher.
+        equilibrium: the branch with the larger free entropy, which is the Bayes-optimal curve.
     """
 
     low: Curve
@@ -70,9 +72,9 @@ class Transition(NamedTuple):
     """A first-order transition in α.
 
     Attributes:
-        appears: where the informed state appears, 0 for the noise-free step.
-        equilibrium: where the two states have the same free entropy, and the posterior jumps.
-        vanishes: where the uninformed state vanishes, the spinodal: from here on learning is easy.
+        appears: α at which the informed state appears, 0 for the noise-free step.
+        equilibrium: α at which the two states have the same free entropy, and the posterior jumps.
+        vanishes: α at which the uninformed state vanishes, the spinodal; above it, message passing learns the teacher.
     """
 
     appears: float
@@ -83,7 +85,7 @@ class Transition(NamedTuple):
 def gap(signal: ArrayLike) -> Floats:
     """1 − q as a function of q̂: E_{λ ~ N(q̂, q̂)} sech² λ = e^{−q̂/2} E_{λ ~ N(0, q̂)} sech λ.
 
-    The second form, which follows by averaging the first over ±λ, keeps its digits at any q̂.
+    The second form follows by averaging the first over ±λ; it keeps its digits at any q̂.
 
     Args:
         signal: q̂ ≥ 0, any shape.
@@ -106,20 +108,20 @@ def bayes_batch(alpha: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Batc
     Free entropy: E ln(1 + e^{−2λ}) − ln 2 + q̂ (1 − q)/2 + α Ψ(q) with λ ~ N(q̂, q̂), stationary at each solution.
 
     Args:
-        alpha: rows a weight, ≥ 0, any shape.
-        noise: standard deviation of the noise on the field, whose own is 1; 0 is the noise-free step.
-        flip: probability in [0, 1/2) that a label is turned over after the noise.
+        alpha: rows per weight, ≥ 0, any shape.
+        noise: standard deviation of the noise on the field, in units of the field's; 0 is the noise-free step.
+        flip: probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
         Both branches and the equilibrium.
     """
-    alpha = checked(alpha)
+    alpha = checked_alpha(alpha, 0.0)
     roots = [batch_roots(float(a), PRIOR, noise, flip) for a in alpha.ravel()]
-    # Without noise on the field I diverges at q = 1, so that knowing the teacher is a solution at any α.
+    # Without noise on the field I diverges at q = 1, so that q = 1 is a solution at any α.
     if noise == 0.0:
-        roots = [[*found, np.inf] for found in roots]
+        roots = [[*finite, np.inf] for finite in roots]
     low, high = (
-        batch_curve(alpha, np.array([found[end] for found in roots]).reshape(alpha.shape), noise, flip)
+        batch_curve(alpha, np.array([branches[end] for branches in roots]).reshape(alpha.shape), noise, flip)
         for end in (0, -1)
     )
     better = high.free_entropy > low.free_entropy
@@ -132,31 +134,30 @@ def adf_online(alpha: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Curve
 
     A row adds x_i g(h − x_i m_i) to λ_i, where g(h) = ∂ ln Z/∂h and h − x_i m_i is the mean field without that weight.
     For x_i ~ N(0, 1/N) its mean over rows is w*_i I/N and its variance I/N: λ_i w*_i stays Gaussian with mean and
-    variance q̂, and the belief's own account of its errors stays right. In the first order of x the field without the
-    weight cannot be replaced by the whole: λ_i += x_i g(h) leaves out −x_i² m_i ∂g/∂h, whose mean is +m_i I/N, and
-    falls behind.
+    variance q̂, and the belief remains calibrated. The field without the weight cannot be replaced by the whole field
+    in first order of x: λ_i += x_i g(h) neglects −x_i² m_i ∂g/∂h, whose mean is +m_i I/N, and learns more slowly.
 
-    Without noise on the field q̂ diverges, and the teacher is known, at a finite α (4.37 for flip = 0).
+    Without noise on the field q̂ diverges at a finite α (4.37 for flip = 0), where the teacher is known.
 
     Args:
-        alpha: rows a weight, ≥ 0, any shape.
-        noise: standard deviation of the noise on the field, whose own is 1; 0 is the noise-free step.
-        flip: probability in [0, 1/2) that a label is turned over after the noise.
+        alpha: rows per weight, ≥ 0, any shape.
+        noise: standard deviation of the noise on the field, in units of the field's; 0 is the noise-free step.
+        flip: probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
         The curve; its free entropy is nan.
     """
-    alpha = checked(alpha)
+    alpha = checked_alpha(alpha, 0.0)
     signal = online_signal(alpha.ravel(), PRIOR, noise, flip).reshape(alpha.shape)
     return curve(signal, gap(signal), np.full(alpha.shape, np.nan))
 
 
 def clipped(overlap: ArrayLike) -> tuple[Floats, Floats]:
-    """What is left of a Gaussian learner of an Ising teacher when its mean is clipped to ±1.
+    """Errors of a Gaussian learner of an Ising teacher when its mean is clipped to ±1.
 
-    A learner that treats all directions alike (a Gaussian prior N(0, 1) and inputs that are isotropic: batch, full or
-    spherical ADF) has a mean whose part across the teacher points anywhere: m_i = a w*_i + noise. With cosine ρ to the
-    teacher, the share of wrong signs is Φ(−ρ/√(1 − ρ²)). A Bayesian one has ρ² = q.
+    A learner that treats all directions alike (batch, full or spherical ADF with a Gaussian prior N(0, 1) and isotropic
+    inputs) has a mean whose part across the teacher has a random direction: m_i = a w*_i + noise. With cosine ρ to the
+    teacher, the share of wrong signs is Φ(−ρ/√(1 − ρ²)). A Bayesian learner has ρ² = q.
 
     Args:
         overlap: ρ in [0, 1], cosine of the mean to the teacher, any shape.
@@ -176,10 +177,10 @@ def transition(noise: float = 0.0, flip: float = 0.0) -> Transition | None:
 
     Args:
         noise: standard deviation of the noise on the field; 0 is the noise-free step.
-        flip: probability in [0, 1/2) that a label is turned over after the noise.
+        flip: probability in [0, 1/2) that a label is flipped after the noise.
 
     Returns:
-        Where it happens, or None where the noise has made it a smooth change.
+        The transition, or None if the noise makes the change smooth.
     """
     table = batch_table(PRIOR, noise, flip)
     if not table.peaks:
@@ -201,13 +202,13 @@ def batch_curve(alpha: Floats, signal: Floats, noise: float, flip: float) -> Cur
     logits = finite[..., None] + np.sqrt(finite)[..., None] * NORMAL_NODES
     prior = np.logaddexp(0.0, -2.0 * logits) @ NORMAL_WEIGHTS
     missing = gap(signal)
-    own = np.where(np.isinf(signal), 0.0, prior + 0.5 * finite * missing) - np.log(2.0)
-    return curve(signal, missing, own + alpha * evidence_rate(missing, noise, flip))
+    entropy = np.where(np.isinf(signal), 0.0, prior + 0.5 * finite * missing) - np.log(2.0)
+    return curve(signal, missing, entropy + alpha * evidence_rate(missing, noise, flip))
 
 
 def curve(signal: Floats, missing: Floats, free_entropy: Floats) -> Curve:
-    """All that follows from q̂ and 1 − q."""
-    # E tanh = e^{−q̂/2} E_{λ ~ N(0, q̂)} sinh λ tanh λ keeps the digits that 1 − gap loses where q is small.
+    """The curve that follows from q̂ and 1 − q."""
+    # E tanh = e^{−q̂/2} E_{λ ~ N(0, q̂)} sinh λ tanh λ keeps the digits that 1 − gap would lose when q is small.
     small = np.minimum(signal, 1.0)
     nodes, weights = rule(small)
     overlap = np.exp(-0.5 * small) * np.sum(weights * np.sinh(nodes) * np.tanh(nodes), axis=-1)
@@ -218,20 +219,12 @@ def curve(signal: Floats, missing: Floats, free_entropy: Floats) -> Curve:
 
 
 def rule(signal: Floats) -> tuple[Floats, Floats]:
-    """Nodes λ and weights, (..., n), of the average over N(0, q̂) of a function that falls off as e^{−|λ|}."""
+    """Nodes λ and weights, (..., n), of the average over N(0, q̂) of a function that decays as e^{−|λ|}."""
     spread = 1.0 + signal[..., None]
     weights = STEP / np.sqrt(2.0 * np.pi * spread) * np.exp(-(NODES**2) / (2.0 * spread))
     return np.sqrt(signal[..., None] / spread) * NODES, weights
 
 
 def clipped_error(wrong: Floats) -> Floats:
-    """arccos(1 − 2 wrong)/π, to all digits: 2 arcsin(√wrong)/π."""
+    """arccos(1 − 2 wrong)/π in a form that keeps all digits: 2 arcsin(√wrong)/π."""
     return 2.0 * np.arcsin(np.sqrt(wrong)) / np.pi
-
-
-def checked(alpha: ArrayLike) -> Floats:
-    """α as an array."""
-    alpha = np.asarray(alpha, dtype=np.float64)
-    if not np.all(alpha >= 0.0):
-        raise ValueError("alpha is a number of rows a weight, 0 or more")
-    return alpha

@@ -1,13 +1,14 @@
-"""Learning curves as functions of the signal q̂ that the rows have brought, where they are explicit.
+"""Learning curves that are explicit in the signal q̂, the signal-to-noise ratio of the information about one weight.
 
-Under Bayes' rule with a prior and a likelihood that are true (Nishimori), what α N rows tell about one weight is as if
-it had been seen through Gaussian noise, at signal-to-noise ratio q̂. The prior turns q̂ into the gap 1 − q, the channel
-turns the gap into the information I of one label, and
+Under Bayes' rule with the true prior and the true likelihood (the Nishimori condition), α N rows have the same
+information about one weight as an observation of it with Gaussian noise, at signal-to-noise ratio q̂. The prior maps q̂
+to the gap 1 − q, the channel maps the gap to the information I of one label, and
 
-- the batch posterior solves q̂ = α I(q), so α = q̂ / I (the replica-symmetric saddle point, cavity fields being equal);
-- assumed-density filtering with a product family adds the rows up as they come, dq̂/dα = I(q), so α = ∫ dq̂ / I.
+- the batch posterior solves q̂ = α I(q), so α = q̂ / I (the replica-symmetric saddle point with equal cavity fields);
+- assumed-density filtering with a product family sums the rows one after the other, dq̂/dα = I(q), so α = ∫ dq̂ / I.
 
-Both are read off backwards: no fixed-point iteration, no stiff equation where I diverges.
+In both cases α is an explicit function of q̂, which is then inverted. So there is no fixed-point iteration, and no stiff
+equation where I diverges.
 """
 
 from collections.abc import Callable
@@ -21,16 +22,16 @@ from adfpp.papers.theory.channel import Floats, information
 
 __all__ = ["Prior", "Table", "batch_roots", "batch_table", "bracketed_root", "online_signal", "online_table"]
 
-POINTS_PER_DECADE = 12
+POINTS_PER_DECADE = 12  # enough that the curve has at most one turning point between two grid points
 LEGENDRE_NODES, LEGENDRE_WEIGHTS = np.polynomial.legendre.leggauss(5)
 
 
 class Prior(NamedTuple):
-    """How the signal about one weight becomes the gap.
+    """The gap as a function of the signal, for one prior of a weight.
 
     Attributes:
         gap: 1 − q as a function of q̂, of any shape.
-        top: the largest signal worth a table: where the gap has underflowed, or the rows are beyond counting.
+        top: the largest signal in a table: there the gap underflows, or the number of rows is beyond any use.
     """
 
     gap: Callable[[Floats], Floats]
@@ -42,9 +43,9 @@ class Table(NamedTuple):
 
     Attributes:
         log_signal: ln q̂, increasing, (n,).
-        alpha: rows a weight, (n,).
-        peaks: α at each local maximum of α(q̂), and
-        valleys: at each local minimum, both empty where there is one fixed point whatever α.
+        alpha: rows per weight, (n,).
+        peaks: α at each local maximum of α(q̂).
+        valleys: α at each local minimum. Both are empty if there is one fixed point for each α.
     """
 
     log_signal: Floats
@@ -55,7 +56,7 @@ class Table(NamedTuple):
 
 @lru_cache(maxsize=32)
 def batch_table(prior: Prior, noise: float, flip: float) -> Table:
-    """α = q̂ / I on a grid, to which the turning points of the curve are added: between grid points it is monotone."""
+    """α = q̂ / I on a grid with the turning points of the curve, so that it is monotone between grid points."""
     log_signal = grid(prior)
     alpha = batch_alpha(log_signal, prior, noise, flip)
     slopes = np.sign(np.diff(alpha))
@@ -75,11 +76,11 @@ def batch_table(prior: Prior, noise: float, flip: float) -> Table:
 
 
 def batch_roots(alpha: float, prior: Prior, noise: float, flip: float) -> list[float]:
-    """Every q̂ with q̂ = α I(q), smallest first; an infinite one, where the step has it, is not among them."""
+    """Every finite q̂ with q̂ = α I(q), smallest first."""
     if alpha == 0.0:
         return [0.0]
     table = batch_table(prior, noise, flip)
-    if alpha <= table.alpha[0]:  # too few rows to have learned a thing: I is that at q = 0
+    if alpha <= table.alpha[0]:  # below the table I is that at q = 0
         roots = [alpha * float(information(1.0, noise, flip))]
     else:
         roots = []
@@ -89,7 +90,7 @@ def batch_roots(alpha: float, prior: Prior, noise: float, flip: float) -> list[f
             lambda x: float(batch_alpha(x, prior, noise, flip)) - alpha, table.log_signal[i], table.log_signal[i + 1]
         )
         roots.append(float(np.exp(root)))
-    if not above[-1] and noise > 0.0:  # beyond the table the gap is 0 to every digit
+    if not above[-1] and noise > 0.0:  # above the table the gap is 0 to every digit
         roots.append(alpha * float(information(0.0, noise, flip)))
     return roots
 
@@ -110,13 +111,13 @@ def online_table(prior: Prior, noise: float, flip: float) -> Table:
 
 
 def online_signal(alpha: Floats, prior: Prior, noise: float, flip: float) -> Floats:
-    """The q̂ that solves dq̂/dα = I(q), from q̂ = 0 at α = 0; inf from where it diverges on.
+    """The q̂ that solves dq̂/dα = I(q), from q̂ = 0 at α = 0; inf from the α on at which it diverges.
 
     Args:
-        alpha: rows a weight, (n,).
-        prior: how the signal becomes the gap.
+        alpha: rows per weight, (n,).
+        prior: the prior of a weight.
         noise: standard deviation of the noise on the field.
-        flip: probability that a label is turned over.
+        flip: probability that a label is flipped.
 
     Returns:
         q̂, (n,).
@@ -150,12 +151,12 @@ def bracketed_root(function: Callable[[float], float], low: float, high: float) 
 
 
 def turning_point(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function is least between two points."""
-    found = minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
-    return float(cast(Any, found).x)
+    """The minimum of a function between two points."""
+    result = minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-9})
+    return float(cast(Any, result).x)  # SciPy's result has no type
 
 
 def grid(prior: Prior) -> Floats:
-    """Values of ln q̂ from where nothing is learned yet to the top."""
+    """Values of ln q̂, from the negligible signal 1e-12 to the top."""
     decades = 12.0 + np.log10(prior.top)
     return np.log(10.0) * np.linspace(-12.0, np.log10(prior.top), int(decades * POINTS_PER_DECADE))

@@ -1,11 +1,12 @@
-"""Exact learning curves of online regression, where a learner is affine in what it has learned.
+"""Exact learning curves of online regression, for learners whose update is affine in their coefficients.
 
-Rows are x uniform on a domain and y = target(x) + noise, a learner keeps coefficients θ of some functions φ, and a row
-moves them to T θ + g y, where T and g depend on x and on the number of the row alone. Then mean and second moment of θ
-over all streams obey linear recursions, whose averages over x are quadratures: nothing is simulated. That is so for the
-incremental risk functional and for a normalised gradient, not for least squares, whose gain depends on all inputs.
+Rows are x uniform on a domain and y = target(x) + noise. A learner has coefficients θ of some functions φ, and a row
+moves them to T θ + g y, where T and g depend only on x and on the number of the row. Then the mean and the second
+moment of θ over all streams obey linear recursions, whose averages over x are quadratures, so nothing is simulated. The
+incremental risk functional and a normalised gradient are such learners. Least squares is not, because its gain depends
+on all earlier inputs.
 
-All is done in coordinates in which the functions are orthonormal, where powers of x keep their digits.
+The computation uses coordinates in which the functions are orthonormal, because powers of x would lose their digits.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from adfpp.papers.theory.channel import Floats
 
 __all__ = ["Course", "irma_course", "least_error", "normalised_gradient_course"]
 
-NODES = 400  # of Gauss and Legendre
+NODES = 400  # Gauss-Legendre nodes: enough for products of ten powers, and for bumps of a width of half a unit
 
 Functions = Callable[[Floats], Floats]
 
@@ -26,7 +27,7 @@ class Course(NamedTuple):
     """Means over all streams.
 
     Attributes:
-        loss: ``(rows,)`` squared error of the prediction of each row's noisy value, before the row is learned.
+        loss: ``(rows,)`` squared error of the prediction of each noisy value, before the row is learned.
         error: ``(rows,)`` mean squared distance to the target over the domain, after each row.
     """
 
@@ -38,7 +39,7 @@ class Nodes(NamedTuple):
     """A quadrature on the domain, and the functions there.
 
     Attributes:
-        weights: ``(n,)`` that add up to 1.
+        weights: ``(n,)``, with sum 1.
         white: ``(n, M)`` ψ = R⁻ᵀφ, of which ∫ψψᵀ dx is the identity.
         root: ``(M, M)`` R.
         target: ``(n,)``.
@@ -65,12 +66,12 @@ def irma_course(
     Args:
         functions: φ, from ``(n,)`` to ``(n, M)``.
         target: From ``(n,)`` to ``(n,)``.
-        rows: How many.
+        rows: Number of rows.
         noise: Standard deviation of the noise on y.
-        domain: Of x.
+        domain: Domain of x.
         lam: λ of the first row.
-        growth: What λ is multiplied by after every row.
-        gram_domain: What A is integrated over; the domain of x when None.
+        growth: Factor of λ after every row.
+        gram_domain: Domain of the Gram matrix A; that of x if None.
 
     Returns:
         The course.
@@ -81,10 +82,10 @@ def irma_course(
     gram = (there * weights[:, None]).T @ there
     pull = np.linalg.solve(gram, nodes.white.T).T
     leverage = np.sum(pull * nodes.white, 1)
-    still = np.ones(len(leverage))
+    ones = np.ones(len(leverage))
 
     def move(count: int) -> tuple[Floats, Floats]:
-        return still, pull / (lam * growth ** (count - 1) + leverage)[:, None]
+        return ones, pull / (lam * growth ** (count - 1) + leverage)[:, None]
 
     return course(nodes, noise, rows, move)
 
@@ -103,10 +104,10 @@ def normalised_gradient_course(
     Args:
         functions: φ, from ``(n,)`` to ``(n, M)``.
         target: From ``(n,)`` to ``(n,)``.
-        rows: How many.
+        rows: Number of rows.
         noise: Standard deviation of the noise on y.
-        domain: Of x.
-        rate: In (0, 2) stable.
+        domain: Domain of x.
+        rate: Step length; the algorithm is stable for rates in (0, 2).
         ridge: ≥ 0.
 
     Returns:
@@ -115,8 +116,8 @@ def normalised_gradient_course(
     nodes = on_nodes(functions, target, domain)
     plain = nodes.white @ nodes.root  # φ
     total = np.sum(plain**2, 1) + ridge
-    kept, gain = 1.0 - rate * ridge / total, rate * (plain @ nodes.root.T) / total[:, None]
-    return course(nodes, noise, rows, lambda count: (kept, gain))
+    shrinkage, gain = 1.0 - rate * ridge / total, rate * (plain @ nodes.root.T) / total[:, None]
+    return course(nodes, noise, rows, lambda count: (shrinkage, gain))
 
 
 def least_error(functions: Functions, target: Functions, domain: tuple[float, float] = (0.0, 3.0)) -> float:
@@ -128,13 +129,13 @@ def least_error(functions: Functions, target: Functions, domain: tuple[float, fl
 
 
 def course(nodes: Nodes, noise: float, rows: int, move: Callable[[int], tuple[Floats, Floats]]) -> Course:
-    """The recursion of mean and second moment for u = Rθ, u' = kept u + gain (y − ψ·u).
+    """The recursion of mean and second moment of u = Rθ under u' = shrinkage u + gain (y − ψ·u).
 
     Args:
-        nodes: Where x is averaged over.
-        noise: Standard deviation.
-        rows: How many.
-        move: From the row's number, from 1, to kept ``(n,)`` and gain ``(n, M)``.
+        nodes: The quadrature over x.
+        noise: Standard deviation of the noise on y.
+        rows: Number of rows.
+        move: From the number of a row, from 1, to shrinkage ``(n,)`` and gain ``(n, M)``.
     """
     weights, white, target = nodes.weights, nodes.white, nodes.target
     size = white.shape[1]
@@ -147,12 +148,12 @@ def course(nodes: Nodes, noise: float, rows: int, move: Callable[[int], tuple[Fl
     loss, error = np.empty(rows), np.empty(rows)
     for t in range(rows):
         loss[t] = distance() + noise**2
-        kept, gain = move(t + 1)
-        turned = kept[:, None, None] * np.eye(size) - gain[:, :, None] * white[:, None, :]  # T
-        moved = turned @ mean
+        shrinkage, gain = move(t + 1)
+        linear = shrinkage[:, None, None] * np.eye(size) - gain[:, :, None] * white[:, None, :]  # T
+        moved = linear @ mean
         cross = np.einsum("n,na,nb->ab", weights * target, moved, gain)
         spread = np.einsum("n,na,nb->ab", weights * (target**2 + noise**2), gain, gain)
-        second = np.einsum("n,nab,ncb->ac", weights, turned @ second, turned, optimize=True)
+        second = np.einsum("n,nab,ncb->ac", weights, linear @ second, linear, optimize=True)
         second += cross + cross.T + spread
         mean = weights @ (moved + target[:, None] * gain)
         error[t] = distance()
@@ -167,7 +168,7 @@ def quadrature(domain: tuple[float, float]) -> tuple[Floats, Floats]:
 
 
 def on_nodes(functions: Functions, target: Functions, domain: tuple[float, float]) -> Nodes:
-    """The quadrature, with the functions made orthonormal."""
+    """The quadrature, with orthonormal functions."""
     at, weights = quadrature(domain)
     weighted = np.sqrt(weights)[:, None]
     across, root = np.linalg.qr(weighted * functions(at))

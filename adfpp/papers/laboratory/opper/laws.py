@@ -1,7 +1,7 @@
 """The laws at many rows of Opper, A Bayesian approach to online learning (1998): squared and entropic errors.
 
-A probit model in a few dimensions learns labels of its own kind, and labels of which one in ten is flipped, without
-knowing it and knowing it.
+A probit model in a few dimensions learns three kinds of labels: labels of its own kind, labels of which one in ten is
+flipped without the model knowing it, and the same labels with a model that knows it.
 """
 
 import math
@@ -12,29 +12,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from scipy.special import xlogy
 
 import adfpp
 from adfpp.distributions import Probit
-from adfpp.papers.laboratory.bench import Bench, Found, along
-from adfpp.papers.laboratory.record import Finding, Line, Panel, mean_and_error, measured, points
-from adfpp.papers.laboratory.students import rows_of
+from adfpp.papers.laboratory.bench import Bench, Outcome, learn_stream
+from adfpp.papers.laboratory.record import Line, Panel, against_theory, mean_and_error, measured, points
+from adfpp.papers.laboratory.students import Rows, noisy_rows, normal_weights
 from adfpp.papers.theory.asymptotics import Nearest, nearest_probit, probit_link
 from adfpp.papers.theory.channel import log_label
 
 SIZE, FLIP = 3, 0.1
-STEP = 3  # doublings between the three times of `limit`
+STEP = 3  # doublings between the three times of `limit`: far enough apart to separate the two terms that it removes
 
 
 class Case(NamedTuple):
     """A teacher along the first axis, and a model of it.
 
     Attributes:
-        name: What it is called.
-        length: Of the teacher's weights; its noise is 1.
-        flip: Probability that its labels are turned over.
-        known: The same, of the model.
+        name: Name of the case.
+        length: Length of the teacher's weights; its noise is 1.
+        flip: Probability that a label of the teacher is flipped.
+        known: Probability of a flip in the model.
     """
 
     name: str
@@ -69,36 +68,36 @@ class Beliefs(NamedTuple):
     covariances: np.ndarray
 
 
-def told(x: Any, flip: Any, y: Any = None) -> None:
-    """A probit with noise 1 that is told how likely each label is turned over."""
-    w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([SIZE]).to_event(1))
+def probit_with_flips(x: jax.Array, flip: jax.Array, y: jax.Array | None = None) -> None:
+    """A probit with noise 1, with the probability of a flip of each label as an argument."""
+    w = normal_weights(SIZE)
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", Probit(x @ w, 1.0, flip), obs=y)
 
 
 def beliefs(bench: Bench, runs: int) -> dict[Case, Beliefs]:
-    """One pass of ADF, at times a factor 2 apart; the cases see the same inputs and noise."""
+    """Beliefs of one pass of ADF, at times a factor 2 apart; the cases see the same inputs and noise."""
     chunk, doublings = 100, 8
-    adf, blank = adfpp.ADF(told), np.zeros(chunk)
+    adf, blank = adfpp.ADF(probit_with_flips), np.zeros(chunk)
     start = adf.init(jax.random.key(0), np.zeros((chunk, SIZE)), blank, y=blank)
-    kept = 2 ** np.arange(doublings + 1) - 1
+    steps = 2 ** np.arange(doublings + 1) - 1
 
     def one(key: jax.Array) -> Any:
         def of(length: jax.Array, flip: jax.Array, known: jax.Array) -> Any:
-            def draw(key: jax.Array, step: jax.Array) -> Any:
-                return rows_of(length * jnp.eye(SIZE)[0], key, chunk, 1.0, flip)
+            def draw(key: jax.Array, step: jax.Array) -> Rows:
+                return noisy_rows(length * jnp.eye(SIZE)[0], key, chunk, 1.0, flip)
 
-            def update(state: Any, rows: Any) -> Any:
+            def update(state: Any, rows: Rows) -> Any:
                 x, y = rows
                 return adf.update(state, x, jnp.broadcast_to(known, y.shape), y=y)[0]
 
-            means, roots = along(update, start, draw, lambda state: tuple(state.belief), key, 2**doublings)
-            return means[kept], roots[kept] @ roots[kept].mT
+            means, roots = learn_stream(update, start, draw, lambda state: tuple(state.belief), key, 2**doublings)
+            return means[steps], roots[steps] @ roots[steps].mT
 
         return jax.vmap(of)(*(jnp.array(v) for v in zip(*(c[1:] for c in CASES), strict=True)))
 
     means, covariances = bench.replicate("probit", one, runs, 128)
-    return {c: Beliefs(chunk * (kept + 1), means[:, k], covariances[:, k]) for k, c in enumerate(CASES)}
+    return {c: Beliefs(chunk * (steps + 1), means[:, k], covariances[:, k]) for k, c in enumerate(CASES)}
 
 
 def split(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,15 +106,16 @@ def split(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def limit(times: np.ndarray, values: np.ndarray, last: int = -1) -> np.ndarray:
-    """What values tend to if they differ from it by (a + b ln t)/t, from three times a factor apart.
+    """The limit of values that differ from it by (a + b ln t)/t, extrapolated from three times with equal ratios.
 
-    The second difference of t times the value in ln t has neither a nor b in it. The prior gives a; b comes of rows
-    that were met while the mean had a variance of order 1/t. What is left is of order (ln t/t)²: see `left_over`.
+    The second difference of t times the value in ln t contains neither a nor b. The prior causes a; b is caused by
+    rows that were learned while the mean had a variance of order 1/t. The remaining error is of order (ln t/t)²: see
+    `remainder_note`.
 
     Args:
         times: ``(n,)`` rows, each twice the one before.
         values: ``(…, n)``.
-        last: Which of the times is the last of the three.
+        last: Index of the last of the three times.
 
     Returns:
         ``(…,)``.
@@ -125,8 +125,13 @@ def limit(times: np.ndarray, values: np.ndarray, last: int = -1) -> np.ndarray:
     return values @ (weights * times) / (weights @ times)
 
 
-def left_over(times: np.ndarray, *series: np.ndarray) -> str:
-    """A note on what the limits of some series ``(runs, n)`` still miss, from the limits at a quarter of the rows."""
+def remainder_note(times: np.ndarray, *series: np.ndarray) -> str:
+    """A note on the remaining error of the limits of some series, from their limits at a quarter of the rows.
+
+    Args:
+        times: ``(n,)`` rows, each twice the one before.
+        *series: ``(runs, n)`` each.
+    """
     moved = [mean_and_error(limit(times, values) - limit(times, values, -3)) for values in series]
     now, before = (limit(times, (np.log(times) / times) ** 2, last) for last in (-1, -3))
     return (
@@ -137,16 +142,16 @@ def left_over(times: np.ndarray, *series: np.ndarray) -> str:
     )
 
 
-def settings(found: dict[Case, Beliefs]) -> dict[str, Any]:
+def settings(of_case: dict[Case, Beliefs]) -> dict[str, Any]:
     """Sizes and number of runs."""
-    return {"N": SIZE, "rows": int(found[OWN].times[-1]), "runs": len(found[OWN].means)}
+    return {"N": SIZE, "rows": int(of_case[OWN].times[-1]), "runs": len(of_case[OWN].means)}
 
 
-def asymptotics(bench: Bench) -> Found:
+def asymptotics(bench: Bench) -> Outcome:
     """t·E[εεᵀ] against J⁻¹ and A⁻¹BA⁻¹."""
     findings, panels, notes, widths = [], [], [], []
-    found = beliefs(bench, bench.pick(256, 4096))
-    for case, (times, means, covariances) in found.items():
+    of_case = beliefs(bench, bench.pick(256, 4096))
+    for case, (times, means, covariances) in of_case.items():
         nearest, entry = case.theory, f"ADF, {case.name}"
         off = means - nearest.length * np.eye(SIZE)[0]
         squares = times[:, None, None] * off[..., :, None] * off[..., None, :]
@@ -162,14 +167,14 @@ def asymptotics(bench: Bench) -> Found:
         for what, (values, theory) in parts.items():
             hidden = slow if case is KNOWN and values is not across and theory else ""
             for at, unless in ((2, "terms of order 1/t"), (-1, hidden)):
-                findings.append(compared(f"{what}, t = {times[at]}", entry, values[:, at], theory, unless))
+                findings.append(against_theory(f"{what}, t = {times[at]}", entry, values[:, at], theory, unless))
         for where, values, theory in zip(("along", "across"), split(covariances), width, strict=True):
-            own, what = times * values, f"t·C, its own covariance, {where} θ*, t "
+            width_values, what = times * values, f"t·C, its own covariance, {where} θ*, t "
             if case is KNOWN:
-                findings.append(compared(f"{what}= {times[-1]}", entry, own[:, -1], theory, slow))
+                findings.append(against_theory(f"{what}= {times[-1]}", entry, width_values[:, -1], theory, slow))
             else:
-                findings.append(compared(f"{what}→ ∞", entry, limit(times, own), theory))
-                widths.append(own)
+                findings.append(against_theory(f"{what}→ ∞", entry, limit(times, width_values), theory))
+                widths.append(width_values)
         if case is OTHER:
             for matrix, theory in (("A⁻¹", width.along), ("J⁻¹", 1.0 / nearest.fisher.along)):
                 what = f"t·E[εεᵀ] along θ* is above {matrix}"
@@ -189,13 +194,13 @@ def asymptotics(bench: Bench) -> Found:
             points("across", times, across, "across"),
         ]
         panels.append(Panel(f"Probit, N = {SIZE}, {case.name}", "rows t", "t·E[εεᵀ]", tuple(lines), "xy"))
-    notes.append(left_over(found[OWN].times, *widths))
+    notes.append(remainder_note(of_case[OWN].times, *widths))
     angles = [math.degrees(1.0) ** 2 * c.theory.sandwich.across / c.theory.length**2 for c in (OTHER, KNOWN)]
     notes.append(
         f"A model that knows of the flips finds the teacher itself, length included. For the same accuracy of the "
         f"direction the model without flips needs {angles[0] / angles[1]:.2f} times as many rows, by theory."
     )
-    return Found(findings, panels, notes, settings(found))
+    return Outcome(findings, panels, notes, settings(of_case))
 
 
 @lru_cache(maxsize=2)
@@ -203,7 +208,7 @@ def entropic_rule(points: int = 6) -> tuple[np.ndarray, np.ndarray]:
     """Points for x ~ N(0, I), ``(m, N)``, and weights, for even functions of x: Gauss-Legendre along the first axis.
 
     Args:
-        points: In each direction; along the first axis in each of some pieces of its positive half.
+        points: Number of points in each direction, and in each of some pieces of the positive half of the first axis.
     """
     nodes, weights = np.polynomial.legendre.leggauss(points)
     edges = np.array([0.0, 0.5, 1.2, 2.2, 3.5, 5.5, 9.0])
@@ -217,7 +222,7 @@ def entropic_rule(points: int = 6) -> tuple[np.ndarray, np.ndarray]:
 
 
 def entropic_error(case: Case, mean: np.ndarray, covariance: np.ndarray | None) -> np.ndarray:
-    """E ln Q(y)/P(y), (8.11), by quadrature over x: of predictive distributions, or of means plugged in.
+    """E ln Q(y)/P(y), (8.11), by quadrature over x, for predictive distributions or for plugged-in means.
 
     Args:
         case: Teacher and model.
@@ -235,10 +240,11 @@ def entropic_error(case: Case, mean: np.ndarray, covariance: np.ndarray | None) 
     return certain - (chance * log_label(u, case.known) + (1 - chance) * log_label(-u, case.known)) @ weights
 
 
-def entropy(bench: Bench) -> Found:
-    """2t times the entropic error above its floor, of the predictive distribution and of the mean plugged in."""
-    findings, panels, notes, found = [], [], [], beliefs(bench, bench.pick(256, 4096))
-    for case, (times, means, covariances) in found.items():
+def entropy(bench: Bench) -> Outcome:
+    """2t times the entropic error above its floor, for the predictive distribution and for the plugged-in mean."""
+    findings, panels, notes = [], [], []
+    of_case = beliefs(bench, bench.pick(256, 4096))
+    for case, (times, means, covariances) in of_case.items():
         nearest, entry = case.theory, f"ADF, {case.name}"
         excess, lines = {}, []
         for kind, theory in (("plugged in", nearest.plugged_in(SIZE)), ("predictive", nearest.predictive(SIZE))):
@@ -247,7 +253,7 @@ def entropy(bench: Bench) -> Found:
             values = excess[kind] = 2 * times * (np.stack(errors, 1) - nearest.floor)
             what = f"2t(ε − floor), {kind}, t = "
             for at, unless in ((2, "terms of order 1/t"), (-1, "")):
-                findings.append(compared(f"{what}{times[at]}", entry, values[:, at], theory, unless))
+                findings.append(against_theory(f"{what}{times[at]}", entry, values[:, at], theory, unless))
             lines += [level(f"{kind}, t → ∞", times, theory, kind), points(kind, times, values, kind)]
         panels.append(Panel(f"Entropic error, {case.name}", "rows t", "2t (ε − floor)", tuple(lines), "x"))
         if case is OTHER:
@@ -255,15 +261,15 @@ def entropy(bench: Bench) -> Found:
             apart = excess["plugged in"] - excess["predictive"]
             what = "2t(plugged in − predictive), t "
             findings.append(
-                compared(f"{what}= {times[-1]}", entry, apart[:, -1], sandwich - SIZE, "terms of order 1/t")
+                against_theory(f"{what}= {times[-1]}", entry, apart[:, -1], sandwich - SIZE, "terms of order 1/t")
             )
-            findings.append(compared(f"{what}→ ∞", entry, limit(times, apart), sandwich - SIZE))
+            findings.append(against_theory(f"{what}→ ∞", entry, limit(times, apart), sandwich - SIZE))
             notes.append(
                 f"(8.12) is the law of the mean plugged in, Tr(BA⁻¹) = {sandwich:.3f} where the flips are unknown. The "
                 f"predictive distribution, of which (8.11) speaks, has N = {SIZE} there too: the width of the belief "
                 f"takes off {findings[-1].value:.4f} ± {findings[-1].se:.4f} as t → ∞."
             )
-            notes.append(left_over(times, apart))
+            notes.append(remainder_note(times, apart))
         if case is KNOWN:
             floor, error = OTHER.theory.floor, excess["predictive"][:, -1] / (2 * times[-1])
             what = f"ε, predictive, t = {times[-1]}, below the floor of the model without flips"
@@ -272,17 +278,9 @@ def entropy(bench: Bench) -> Found:
                 f"No number of rows takes the model without flips below {floor:.4f} nats. With the flips in the model "
                 f"the error at t = {times[-1]} is {error.mean():.1e}."
             )
-    return Found(findings, panels, notes, settings(found))
-
-
-# ------------------------------------------------------------------------------------------- figures and curves
-
-
-def compared(what: str, entry: str, values: Any, theory: Any, unless: str = "") -> Finding:
-    """A figure held against its theory, unless there is a reason not to."""
-    return measured(what, entry, values, theory=float(theory), held=None if unless else "theory", why=unless)
+    return Outcome(findings, panels, notes, settings(of_case))
 
 
 def level(label: str, x: np.ndarray, height: float, group: str = "") -> Line:
-    """A horizontal line of theory."""
+    """A horizontal line for the theory."""
     return Line(label, x[[0, -1]], np.full(2, height), kind="theory", group=group)

@@ -1,0 +1,1 @@
+"""De Oliveira and Alamino, Performance of the Bayesian online algorithm for the perceptron (2007)."""
