@@ -4,7 +4,6 @@ A baseline has no model. It is compared on a model whose only latent site is its
 """
 
 import inspect
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +15,8 @@ from numpyro.distributions.transforms import IdentityTransform
 
 from adfpp.engine.families import Belief, family_named
 from adfpp.engine.status import Status
-from adfpp.judge.fits import REPEAT_FOR, Fit, gaussian_fit
+from adfpp.judge.clock import timed
+from adfpp.judge.fits import Fit, gaussian_fit
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.stream import RowsMarked, Trajectory
 from adfpp.model import Program, stripped
@@ -73,26 +73,19 @@ def fit_learner(
         num_samples: Draws, which are all the same for a learner of a point.
     """
     x, y = _rows(name, learner, program, args, kwargs)
-    begin = time.perf_counter()
-    result = learner.run(rng_key, x, y, progress_bar=False)
-    first, taken = time.perf_counter() - begin, []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsMarked)  # said once
-        while sum(taken) < REPEAT_FOR and len(taken) < 5:
-            begin = time.perf_counter()
+
+    def again() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RowsMarked)  # the first run has warned of them
             learner.run(rng_key, x, y, progress_bar=False)
-            taken.append(time.perf_counter() - begin)
+
+    result, seconds = timed(lambda: learner.run(rng_key, x, y, progress_bar=False), again)
     estimate = learner.estimate(result.state.kept)
     _refuse_unlike(name, learner, program, np.shape(estimate.weights))
     counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
     notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s.warned and counts[s])
     source = LearnerRun(result.state, result.info, _trajectory(learner, rng_key, x, y), estimate.direction)
-    rest: dict[str, Any] = dict(
-        compile_seconds=max(0.0, first - min(taken)),
-        run_seconds=min(taken),
-        sampling_seconds=min(taken),
-        source=source,
-    )
+    rest: dict[str, Any] = {"source": source, **seconds._asdict()}
     method = f"{type(learner).__name__}, baseline"
     if estimate.sd is not None:
         belief = Belief(estimate.weights, estimate.sd)
