@@ -14,7 +14,8 @@ from scipy.special import logsumexp
 from adfpp._version import __version__
 from adfpp.engine.dynamics import Static
 from adfpp.engine.status import Status
-from adfpp.judge.fits import Fit, left_out_densities
+from adfpp.judge.fits import Fit
+from adfpp.judge.runs import left_out_densities
 from adfpp.learn.ep.ep import EPInfo
 from adfpp.learn.importance import left_out
 from adfpp.learn.posterior import Posterior, scalar_names
