@@ -19,9 +19,9 @@ from scipy import special
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
-from adfpp import arviz_versions
-from adfpp.judge.fits import Fit, left_out_densities
-from adfpp.learn.importance import psislw
+from adfpp.judge.fits import Fit
+from adfpp.judge.runs import left_out_densities
+from adfpp.show import arviz_versions
 from adfpp.show.export import ExportWarning, fit_to_arviz, loo, to_arviz
 
 pytestmark = [
@@ -372,29 +372,6 @@ def test_loo_is_that_of_arviz(against_nuts: Any) -> None:
     assert str(ours) == str(theirs)
 
 
-def test_pareto_tails() -> None:
-    """k̂ finds the exponent of a Pareto tail; ratios without a tail are told apart by what is known of them."""
-    rng = np.random.default_rng(7)
-    for tail in (0.2, 0.5, 0.9):
-        ratios = -tail * np.log(rng.random((8, 4000)))
-        log_weights, k = psislw(ratios)
-        assert k.shape == (8,) and log_weights.shape == (8, 4000)
-        assert abs(k.mean() - tail) < 0.1
-        np.testing.assert_allclose(logsumexp(log_weights, axis=-1), 0.0, atol=1e-9)
-    once = ratios.copy()
-    psislw(ratios)
-    np.testing.assert_array_equal(once, ratios)
-    level, k = psislw(np.full(100, 3.0))
-    assert k == 0.0 and np.allclose(level, -np.log(100))
-    few, k = psislw(np.arange(4.0))
-    assert k == np.inf and np.allclose(few, np.arange(4.0) - logsumexp(np.arange(4.0)))
-    for wrong in (np.nan, np.inf):
-        log_weights, k = psislw(np.r_[wrong, np.zeros(99)])
-        assert k == np.inf and np.isnan(log_weights).all()
-    nothing, k = psislw(np.full(100, -np.inf))
-    assert k == np.inf and np.isnan(nothing).all()
-
-
 # ------------------------------------------------------------------------------------------------ ArviZ on it
 
 
@@ -612,5 +589,5 @@ def test_errors_say_what_to_do(conjugate: Any) -> None:
 
 def test_arviz_is_imported_late() -> None:
     """Importing the room does not import ArviZ."""
-    code = "import sys, adfpp.export; sys.exit('arviz' in sys.modules)"
+    code = "import sys, adfpp.show.export; sys.exit('arviz' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0

@@ -151,7 +151,7 @@ def test_forest_draws_the_intervals_of_each_run(comparison: Comparison, known: L
 
 
 def test_forest_shows_the_worst_parameters_and_says_so(comparison: Comparison, monkeypatch: Any) -> None:
-    monkeypatch.setattr("adfpp.plots._MOST", {"forest": 2, "marginals": 2, "learning": 2})
+    monkeypatch.setattr("adfpp.show.plots._MOST", {"forest": 2, "marginals": 2, "learning": 2})
     errors = comparison.parameters["error"].abs().groupby("parameter").max().sort_values(ascending=False)
     figure = comparison.plot("forest")
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(errors.index[:2])
