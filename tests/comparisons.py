@@ -1,5 +1,6 @@
 """A comparison whose every answer is known exactly, made once a worker and shared by the tests of judge and show."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -91,3 +92,24 @@ def against(draws: Any, *names: str, x: Any = None, y: Any = None, **options: An
     x, y = rows.x if x is None else x, rows.y if y is None else y
     options = {"num_samples": 1000, "progress_bar": False} | options
     return compare(jax.random.key(0), runs, x, y=y, reference=draws, **options)
+
+
+def chosen(found: Comparison, names: dict[str, str]) -> Comparison:
+    """A comparison of some of the runs, which have other names.
+
+    Args:
+        found: The comparison of all runs.
+        names: ``{name: new name}`` of the runs to keep; the reference keeps its own.
+    """
+    names = names | {found.reference: found.reference}
+
+    def kept(values: Any) -> Any:
+        return {new: values[old] for old, new in names.items() if old in values}
+
+    return replace(
+        found,
+        fits={new: replace(found.fits[old], name=new) for old, new in names.items()},
+        reweighted=kept(found.reweighted),
+        elpd=kept(found.elpd),
+        learners=kept(found.learners),
+    )

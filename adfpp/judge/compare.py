@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -38,9 +38,6 @@ from adfpp.learn.importance import GOOD_K, Elpd, Reweighted, leave_one_out, rewe
 from adfpp.learn.stream import announced
 from adfpp.model import Joint, Program, read, refuse_clashes
 from adfpp.model.discrete import levels
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ELPD_ROWS = 4096  # rows that leave-one-out looks at; the total is scaled up from them
 
@@ -91,8 +88,8 @@ class Comparison:
     # ------------------------------------------------------------------------------------------ tables
 
     @cached_property
-    def parameters(self) -> "pd.DataFrame":
-        """A row for each run and scalar parameter.
+    def parameters(self) -> Any:  # pandas' stubs refuse much of what is done with a table
+        """A pandas ``DataFrame`` with a row for each run and scalar parameter.
 
         ``error`` is the run's mean minus the reference's in sds of the reference and ``mcse`` the reference's own
         Monte-Carlo standard error of it, ``sd_ratio`` the run's sd over the reference's, ``w1`` the Wasserstein-1
@@ -115,8 +112,8 @@ class Comparison:
         return pd.concat(tables).set_index(["run", "parameter"])
 
     @cached_property
-    def overview(self) -> "pd.DataFrame":
-        """A row for each run.
+    def overview(self) -> Any:
+        """A pandas ``DataFrame`` with a row for each run.
 
         Errors are distances from the reference in its sds. The column ``…_mcse`` beside an error is the reference's own
         Monte-Carlo standard error: differences below it may be chance.

@@ -394,7 +394,8 @@ def test_nuts_begins_at_a_product(beta: Any, coins: Any) -> None:
         NUTS(beta_bernoulli, init_strategy=post.init_strategy()), num_warmup=0, num_samples=1, progress_bar=False
     )
     mcmc.warmup(KEY, coins, collect_warmup=False)
-    p = jax.nn.sigmoid(mcmc.post_warmup_state.z["p"])
+    reached: Any = mcmc.post_warmup_state
+    p = jax.nn.sigmoid(reached.z["p"])
     assert abs(float(p) - float(post.quantile(0.5)["p"])) < 1e-6
 
 
