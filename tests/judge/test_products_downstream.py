@@ -373,16 +373,21 @@ def test_check_by_weights_says_what_they_cannot_tell() -> None:
 # ------------------------------------------------------------------------------------------------ posterior
 
 
-def test_posterior_of_a_product(beta: Any, coins: Any) -> None:
-    post, heads = beta.posterior, coins.sum()
-    truth: Any = stats.beta(2 + heads, 3 + len(coins) - heads)
-    at = np.array([0.2, 0.5, 0.7])
-    np.testing.assert_allclose(post.log_prob({"p": at}), truth.logpdf(at), atol=1e-6)
-    np.testing.assert_allclose(post.quantile([0.05, 0.5])["p"], truth.ppf([0.05, 0.5]), rtol=1e-6)
+def test_posterior_of_a_product(pair: Pair) -> None:
+    """Density, quantiles, moments and evidence, against the conjugate formulas."""
+    post, (coins, z) = pair.result.posterior, pair.data.values()
+    at, heads = np.array([0.2, 0.5, 0.7]), coins.sum()
+    expected = pair.rate.logpdf(at) + pair.mean.logpdf(at - 0.1)
+    np.testing.assert_allclose(post.log_prob({"p": at, "w": at - 0.1}), expected, atol=1e-6)
+    np.testing.assert_allclose(post.quantile([0.05, 0.5])["p"], pair.rate.ppf([0.05, 0.5]), rtol=1e-6)
     summary = post.summary()
-    np.testing.assert_allclose(summary.loc["p", ["mean", "sd"]].astype(float), [truth.mean(), truth.std()], rtol=1e-6)
-    weighted = post.reweighted(jax.random.key(1), coins)
+    for name, exact in (("p", pair.rate), ("w", pair.mean)):
+        moments = summary.loc[name, ["mean", "sd"]].astype(float)
+        np.testing.assert_allclose(moments, [exact.mean(), exact.std()], rtol=1e-6)
+    weighted = post.reweighted(jax.random.key(1), **pair.data)
+    normal: Any = stats.multivariate_normal
     evidence = betaln(2 + heads, 3 + len(coins) - heads) - betaln(2, 3)
+    evidence += normal.logpdf(z, np.zeros(len(z)), np.eye(len(z)) + 4.0)
     assert weighted.log_evidence == pytest.approx(evidence, abs=1e-6) and weighted.ess > 1999
 
 
@@ -462,30 +467,29 @@ def test_export_of_native_latents(pair: Pair) -> None:
 # ------------------------------------------------------------------------------------------------ checkpoint
 
 
-def test_checkpoints_of_products(
-    learners: Any, results: Any, ising: Any, coins: Any, beta: Any, tmp_path: Path
-) -> None:
+def test_checkpoints_of_products(learners: Any, results: Any, ising: Any, pair: Pair, tmp_path: Path) -> None:
     for name in ("adf", "ep"):
         checkpoint.save(tmp_path / name, learners[name], results[name])
         state = checkpoint.load(tmp_path / name, learners[name], **ising).state
         for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(results[name].state.belief), strict=True):
             np.testing.assert_array_equal(a, b)
+    checkpoint.save(tmp_path / "pair", pair.learner, pair.result)
+    state = checkpoint.load(tmp_path / "pair", pair.learner, **pair.data).state
+    for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(pair.result.state.belief), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
     program = beta.posterior.program
-    assert all(
-        0 < value < 1 for value in checkpoint._probes(program)["values of site 'p'"]
-    )  # where its prior is finite
+    probes = checkpoint._probes(program)["values of site 'p'"]
+    assert all(0 < value < 1 for value in probes)  # where its prior is finite
     path = tmp_path / "beta"
     checkpoint.save(path, beta.run.learner, beta)
     state = checkpoint.load(path, adfpp.ADF(beta_bernoulli, family={"p": "beta"}), coins).state
     np.testing.assert_array_equal(state.belief.parts[0], beta.state.belief.parts[0])
     with pytest.raises(CheckpointError, match="belongs to another learner.*family"):
         checkpoint.load(path, adfpp.ADF(beta_bernoulli), coins)
-
-
-@pytest.mark.slow
-def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
-    path = tmp_path / "beta"
-    checkpoint.save(path, beta.run.learner, beta)
 
     def other_prior(y: Any) -> None:
         with numpyro.handlers.substitute(data={}):

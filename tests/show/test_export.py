@@ -21,8 +21,12 @@ from scipy import special
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
+from adfpp.engine.families import Belief, family_named
+from adfpp.engine.tilt import moments_named
 from adfpp.judge.fits import Fit
+from adfpp.learn.posterior import Posterior
 from adfpp.learn.results import remembering
+from adfpp.model import read
 from adfpp.show import arviz_versions
 from adfpp.show.export import ExportWarning, fit_to_arviz, loo, to_arviz
 from tests.models import ROWS, logistic
@@ -51,6 +55,7 @@ GROUPS = {
     "sample_stats",
     "trajectory",
 }
+POSTERIOR_GROUPS = GROUPS - {"trajectory"}  # of a posterior without its run
 NOISE = 0.7
 
 
@@ -119,15 +124,18 @@ def conjugate() -> Any:
 
 @pytest.fixture(scope="module")
 def wide() -> Any:
-    """The model with everything in it."""
+    """The model with everything in it, and some Gaussian as its posterior: it need not be a good one."""
     rng = np.random.default_rng(4)
     x, group = rng.normal(size=(16, 2)), rng.integers(0, 4, 16)
     y, z = x @ [1.0, -1.0] + rng.normal(size=16), 0.5 * rng.normal(size=(16, 2)) + 0.3
-    adf = adfpp.ADF(grouped)
-    result = adf.run(jax.random.key(0), x, group, 4, y=y, z=z, progress_bar=False, snapshots=16)
+    data = {"y": y, "z": z}
+    program = read(grouped, (x, group, 4), data, None, moments_named("auto"))
+    scale = 0.3 * np.eye(program.size) + 0.05 * np.tril(rng.normal(size=(program.size, program.size)))
+    belief = Belief(jnp.asarray(0.3 * rng.normal(size=program.size)), jnp.asarray(scale))
+    post = Posterior(program, family_named("full"), belief)
     names = {"column": ["left", "right"], "kind": list("abc"), "group": [10, 20, 30, 40]}
     dims = {"w": ["column"], "double": ["column"], "x": ["rows", "column"], "share": ["kind"]}
-    return result, (x, group, 4), {"y": y, "z": z}, to_arviz(result, x, group, 4, y=y, z=z, coords=names, dims=dims)
+    return post, (x, group, 4), data, to_arviz(post, x, group, 4, **data, coords=names, dims=dims)
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +191,8 @@ def test_predictives_follow_the_model(conjugate: Any) -> None:
 
 def test_everything_belongs_together_row_by_row(wide: Any) -> None:
     """The same draws in every group, by NumPyro's own functions."""
-    result, args, data, exported = wide
-    program = result.posterior.program
+    post, args, data, exported = wide
+    program = post.program
     sites = {s.name: flat(exported, "posterior", s.name) for s in program.latents}
     theirs = log_likelihood(grouped, sites, *args, **data)
     for name in ("y", "z"):
@@ -216,15 +224,15 @@ def test_everything_belongs_together_row_by_row(wide: Any) -> None:
 
 def test_groups_dims_and_coords(wide: Any) -> None:
     """Plates name dimensions as ArviZ infers them, beside the user's names; what is observed is not constant."""
-    result, args, data, exported = wide
-    assert set(arviz_versions.groups(exported)) == GROUPS
+    _, args, data, exported = wide
+    assert set(arviz_versions.groups(exported)) == POSTERIOR_GROUPS
     if arviz_versions.is_new_version():
         from arviz_base.io_numpyro import infer_dims  # pyright: ignore[reportMissingImports]
     else:
         from arviz.data.io_numpyro import infer_dims
     theirs = infer_dims(grouped, args, data)
     assert theirs["shift"] == ["group"] and theirs["mean"] == ["rows"]
-    groups = {name: arviz_versions.group(exported, name) for name in GROUPS}
+    groups = {name: arviz_versions.group(exported, name) for name in POSTERIOR_GROUPS}
     for name, dims in theirs.items():
         for group in ("posterior", "posterior_predictive", "observed_data", "log_likelihood"):
             if name in groups[group]:
@@ -246,16 +254,23 @@ def test_groups_dims_and_coords(wide: Any) -> None:
         assert group.attrs["inference_library"] == "adfpp"
         assert group.attrs["inference_library_version"] == adfpp.__version__
         assert group.attrs["family"] == "full" and group.attrs["created_at"]
-    trajectory = groups["trajectory"]
+
+
+def test_trajectory_of_a_run(conjugate: Any) -> None:
+    """The belief along the run, by the names of θ's numbers."""
+    _, result, _, _, data = conjugate
+    assert set(arviz_versions.groups(data)) == GROUPS
+    trajectory = arviz_versions.group(data, "trajectory")
     assert trajectory["mean"].dims == ("step", "parameter")
-    assert trajectory.parameter.values.tolist()[:3] == ["w[0]", "w[1]", "scale"]
+    assert trajectory.parameter.values.tolist() == ["w[0]", "w[1]"]
+    assert trajectory["rows"].values.tolist() == [8, 16, 24]
     np.testing.assert_allclose(trajectory["mean"][-1], result.state.belief.mean, atol=1e-10)
     np.testing.assert_allclose(trajectory["log_z"].sum(), result.info.log_z.sum(), atol=1e-9)
 
 
-def test_netcdf_round_trip(wide: Any, tmp_path: Path) -> None:
+def test_netcdf_round_trip(conjugate: Any, tmp_path: Path) -> None:
     """Written and read back, every group is what it was."""
-    exported = wide[-1]
+    exported = conjugate[-1]
     path = tmp_path / "export.nc"
     exported.to_netcdf(str(path))
     back = arviz_versions.from_netcdf(path)
@@ -269,10 +284,10 @@ def test_netcdf_round_trip(wide: Any, tmp_path: Path) -> None:
 
 def test_groups_can_be_left_out(wide: Any) -> None:
     """Predictives, likelihoods and trajectory are optional, and a posterior alone is enough."""
-    result, args, data, whole = wide
-    lean = to_arviz(result.posterior, *args, **data, predictive=False, log_likelihood=False, num_samples=1000)
-    left = {"posterior_predictive", "prior_predictive", "log_likelihood", "trajectory"}
-    assert set(arviz_versions.groups(lean)) == GROUPS - left
+    post, args, data, whole = wide
+    lean = to_arviz(post, *args, **data, predictive=False, log_likelihood=False, num_samples=1000)
+    left = {"posterior_predictive", "prior_predictive", "log_likelihood"}
+    assert set(arviz_versions.groups(lean)) == POSTERIOR_GROUPS - left
     assert set(arviz_versions.group(lean, "posterior").data_vars) == {"w", "scale", "share", "shift", "double"}
     np.testing.assert_allclose(flat(lean, "sample_stats", "log_p"), flat(whole, "sample_stats", "log_p"), atol=1e-9)
     with pytest.raises(ValueError, match="export with log_likelihood=True"):
@@ -285,8 +300,7 @@ def test_groups_can_be_left_out(wide: Any) -> None:
 
 def test_draws_without_data(wide: Any) -> None:
     """After a stream that is gone there are still the posterior's draws."""
-    result = wide[0]
-    data = to_arviz(result.posterior, coords={"column": ["left", "right"]}, dims={"w": ["column"]})
+    data = to_arviz(wide[0], coords={"column": ["left", "right"]}, dims={"w": ["column"]})
     assert set(arviz_versions.groups(data)) == {"posterior", "unconstrained_posterior", "sample_stats"}
     assert arviz_versions.group(data, "posterior")["w"].dims == ("chain", "draw", "column")
     np.testing.assert_allclose(flat(data, "posterior", "shift"), flat(wide[-1], "posterior", "shift"), atol=1e-12)
@@ -489,8 +503,22 @@ def test_refused_rows_do_not_count(conjugate: Any) -> None:
         loo(data)
 
 
-def test_drifting_parameters_have_no_log_p(conjugate: Any) -> None:
-    """With dynamics the rows are not independent given the last θ, so no log p is claimed."""
+def test_moving_parameters_have_no_log_p(conjugate: Any) -> None:
+    """With dynamics the rows are not independent given the last θ, so that there is no log p."""
+    adf, result, x, y, _ = conjugate
+    moving = copy.copy(adf)
+    moving.dynamics = adfpp.RandomWalk(0.1)
+    moved = remembering(type(result)(*result), result.run._replace(learner=moving))
+    data = to_arviz(moved, x, y=y, dt=np.ones(len(y)), num_samples=400)
+    assert set(arviz_versions.group(data, "sample_stats").data_vars) == {"log_q"}
+    assert "trajectory" in arviz_versions.groups(data)
+    with pytest.raises(ValueError, match="dynamics.*one-step-ahead"):
+        loo(data)
+
+
+@pytest.mark.slow
+def test_a_drifting_stream_is_exported(conjugate: Any) -> None:
+    """The same of a run with dynamics, whose trajectory is made afterwards."""
     _, _, x, y, _ = conjugate
     adf = adfpp.ADF(regression, dynamics=adfpp.RandomWalk(0.1))
     result = adf.run(jax.random.key(0), x, y=y, dt=np.ones(len(y)), progress_bar=False)
