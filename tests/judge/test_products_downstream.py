@@ -23,11 +23,12 @@ from scipy.special import betaln, logsumexp
 
 import adfpp
 from adfpp.cli import UsageError, main
-from adfpp.cli.work import family_of as parsed_family
+from adfpp.cli.inputs import family_of as parsed_family
 from adfpp.engine.dynamics import RandomWalk
 from adfpp.engine.tilt import moments_named
 from adfpp.io import checkpoint
 from adfpp.io.checkpoint import CheckpointError
+from adfpp.io.fingerprint import probes as probes_of
 from adfpp.judge.compare import compare
 from adfpp.judge.references import kind_of
 from adfpp.judge.runs import fit_draws, fit_svi
@@ -482,7 +483,7 @@ def test_checkpoints_of_products(learners: Any, results: Any, ising: Any, pair: 
 @pytest.mark.slow
 def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
     program = beta.posterior.program
-    probes = checkpoint._probes(program)["values of site 'p'"]
+    probes = probes_of(program)["values of latent 'p'"]
     assert all(0 < value < 1 for value in probes)  # where its prior is finite
     path = tmp_path / "beta"
     checkpoint.save(path, beta.run.learner, beta)

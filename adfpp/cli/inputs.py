@@ -1,4 +1,4 @@
-"""What a command works on: the model, its rows and its constants, from words on the command line."""
+"""What a command works on: the learner, its rows and its constants, made of the words of the command line."""
 
 import argparse
 import ast
@@ -12,133 +12,156 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import adfpp
-from adfpp.cli.stopping import StandardInput, Stop
+from adfpp.cli.options import FAMILIES, UsageError
+from adfpp.cli.signals import StandardInput, Stop
+from adfpp.engine.dynamics import Dynamics
 from adfpp.engine.families.named import LATENT_FAMILIES
-from adfpp.io.tables import (
-    Assignment,
-    Csv,
-    Rows,
-    Table,
-    format_mapping,
-    matching_names,
-    open_table,
-    parse_mapping,
-    read_rows,
-)
+from adfpp.io.csv_reader import Csv
+from adfpp.io.files import open_table
+from adfpp.io.mapping import Assignment, format_mapping, mapping_by_name, parse_mapping
+from adfpp.io.rows import Rows, read_rows
+from adfpp.io.tables import Table
+
+Constant: TypeAlias = int | float | str | bool | None
 
 _DYNAMICS = {
     "random-walk": adfpp.RandomWalk,
     "discount": adfpp.Discount,
     "ornstein-uhlenbeck": adfpp.OrnsteinUhlenbeck,
 }
-
-
-_FAMILIES = ("full", "diagonal", "spherical")
-
-
 _COUNT = re.compile(r"count\((\w+)\)")
 
 
-class UsageError(ValueError):
-    """A command that cannot be carried out as it is written."""
-
-
-class Work(NamedTuple):
+class Inputs(NamedTuple):
     """What a command works on.
 
     Attributes:
-        learner: The online learner of the model.
-        revisiting: The one that visits rows again.
+        adf: The learner of the model that visits each row once.
+        ep: The one that visits rows again.
         rows: The data.
-        constants: The model's other arguments.
+        constants: The other arguments of the model: numbers, words, true and false.
     """
 
-    learner: adfpp.ADF
-    revisiting: adfpp.EP
+    adf: adfpp.ADF
+    ep: adfpp.EP
     rows: Rows
     constants: dict[str, Any]
 
 
 def table_of(data: str, stop: Stop, header: Sequence[str] | None = None) -> Table:
-    """The data of a file, or of standard input for "-"."""
+    """The table in a file, or that of standard input for "-".
+
+    Args:
+        data: The name of the file.
+        stop: What ends standard input early.
+        header: The columns of standard input, where they are known and may be missing.
+    """
     if data != "-":
         return open_table(data)
-    reading = StandardInput(sys.stdin.buffer, stop)
-    return Csv("standard input", lambda: reading, live=True, header=header)
+    source = StandardInput(cast(BufferedReader, sys.stdin.buffer), stop)
+    return Csv("standard input", lambda: source, live=True, header=header)
 
 
-def work_of(args: argparse.Namespace, table: Table, saved: Mapping[str, Any] | None = None) -> Work:
-    """The learner, its rows and its constants."""
-    model = _model(args.model)
+def read_inputs(args: argparse.Namespace, table: Table, saved: Mapping[str, Any] | None = None) -> Inputs:
+    """The learner, its rows and its constants.
+
+    Args:
+        args: The options.
+        table: The data.
+        saved: What a checkpoint remembers of the stream that is continued.
+    """
+    model = model_named(args.model)
     signature = inspect.signature(model).parameters
     parameters = {n: p for n, p in signature.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    open_ended = any(p.kind == p.VAR_KEYWORD for p in signature.values())
     settings = _settings(args.set)
+    rows = _rows(args, table, saved, [n for n in parameters if n not in settings], parameters)
+    constants: dict[str, Any] = {name: _constant(text, name, rows) for name, text in settings.items()}
+    takes_any = any(p.kind == p.VAR_KEYWORD for p in signature.values())
+    _check_arguments(args.model, parameters, takes_any, rows, constants)
+    options: dict[str, Any] = {
+        "family": family_of(args.family or "full"),
+        "moments": args.moments or "auto",
+        "rows": [n for n in rows.arguments if n != "dt" or "dt" in parameters],
+    }
+    adf = adfpp.ADF(model, dynamics=_dynamics(args.dynamics), **options)
+    return Inputs(adf, adfpp.EP(model, **options), rows, constants)
+
+
+def _rows(
+    args: argparse.Namespace,
+    table: Table,
+    saved: Mapping[str, Any] | None,
+    names: Sequence[str],
+    parameters: Mapping[str, inspect.Parameter],
+) -> Rows:
+    """The rows, by the mapping of a checkpoint, of the command line, or of the columns' names; the last is printed."""
     if saved is not None:
         mapping = _same_mapping(args.rows, saved["mapping"])
         if args.categories and _categories(args.categories) != saved["categories"]:
-            raise UsageError("--categories differs from the checkpoint's, which are fixed for the stream.")
-        rows = read_rows(table, mapping, saved["categories"])
+            raise UsageError("--categories differs from that of the checkpoint, which is fixed for the stream.")
+        return read_rows(table, mapping, saved["categories"])
+    if args.rows is None:
+        required = [n for n in names if parameters[n].default is inspect.Parameter.empty]
+        mapping = mapping_by_name(table, required, [n for n in names if n not in required])
     else:
-        if args.rows is None:
-            names = [n for n in parameters if n not in settings]
-            required = [n for n in names if parameters[n].default is inspect.Parameter.empty]
-            mapping = matching_names(table, required, [n for n in names if n not in required])
-        else:
-            mapping = parse_mapping(args.rows)
-        rows = read_rows(table, mapping, _categories(args.categories))
-        if args.rows is None or any(not i.columns for i in mapping):
-            print(f"adfpp: --rows {format_mapping(rows.mapping)}", file=sys.stderr)
-    constants = {name: _constant(text, name, rows) for name, text in settings.items()}
-    given = {**dict.fromkeys(rows.arguments), **constants}
-    for name in given:
-        if name not in parameters and name != "dt" and not open_ended:
+        mapping = parse_mapping(args.rows)
+    rows = read_rows(table, mapping, _categories(args.categories))
+    if args.rows is None or any(not i.columns for i in mapping):
+        print(f"adfpp: --rows {format_mapping(rows.mapping)}", file=sys.stderr)
+    return rows
+
+
+def _check_arguments(
+    model: str,
+    parameters: Mapping[str, inspect.Parameter],
+    takes_any: bool,
+    rows: Rows,
+    constants: Mapping[str, Constant],
+) -> None:
+    """Refuses arguments that the model does not have, that are given twice, or that are missing."""
+    given = {*rows.arguments, *constants}
+    for name in (*rows.arguments, *constants):
+        if name not in parameters and name != "dt" and not takes_any:
             near = difflib.get_close_matches(name, parameters, 1, 0.5)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
-                f"The model {args.model} has no argument {name!r}.{hint} Its arguments are {', '.join(parameters)}."
+                f"The model {model} has no argument {name!r}.{hint} Its arguments are {', '.join(parameters)}."
             )
         if name in constants and name in rows.arguments:
             raise UsageError(f"The argument {name!r} is given twice, by --rows and by --set.")
     for name, p in parameters.items():
         if p.default is p.empty and name not in given:
             raise UsageError(
-                f"The model {args.model} needs its argument {name!r}: give columns with --rows {name}=…, or a number "
-                f"with --set {name}=…."
+                f"The model {model} needs its argument {name!r}: give columns with --rows {name}=…, or a number with "
+                f"--set {name}=…."
             )
-    options: dict[str, Any] = {
-        "family": family_of(args.family or "full"),
-        "moments": args.moments or "auto",
-        "rows": [n for n in rows.arguments if n != "dt" or "dt" in parameters],
-    }
-    learner = adfpp.ADF(model, dynamics=_dynamics(args.dynamics), **options)
-    return Work(learner, adfpp.EP(model, **options), rows, constants)
 
 
 def _same_mapping(given: str | None, kept: str) -> tuple[Assignment, ...]:
-    """The checkpoint's mapping, after checking that the command line says the same, if anything."""
+    """The mapping of a checkpoint, after checking that the command line gives the same one or none."""
     mapping = parse_mapping(kept)
     if given is not None:
         known = {item.argument: item for item in mapping}
-        stated = {}
+        wanted = {}
         for item in parse_mapping(given):
             there = known.get(item.argument)
-            stated[item.argument] = replace(item, columns=there.columns) if there and not item.columns else item
-        if stated != known:
+            wanted[item.argument] = replace(item, columns=there.columns) if there and not item.columns else item
+        if wanted != known:
             raise UsageError(
-                f"--rows {given} differs from the checkpoint's, {kept}. Leave --rows away to go on, or begin anew "
-                "under another name."
+                f"--rows {given} differs from that of the checkpoint, {kept}. Leave --rows out to continue, or start "
+                "again under another name."
             )
     return mapping
 
 
-def _model(name: str) -> Callable[..., Any]:
-    """The model ``path.py:function``, or the one called so in the folder ``models``."""
+def model_named(name: str) -> Callable[..., Any]:
+    """The model ``path.py:function``, or the one with this name in the folder ``models``."""
     path, colon, function = name.rpartition(":")
     if not colon:
         path, function = name, ""
@@ -148,13 +171,13 @@ def _model(name: str) -> Callable[..., Any]:
     else:
         module, where = _named_module(name), f"models.{name}"
         function = "model"
-    found = getattr(module, function, None)
-    if not callable(found):
-        own = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+    model = getattr(module, function, None)
+    if not callable(model):
+        names = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
         raise UsageError(
-            f"{where} has no function {function!r}. Its functions are {', '.join(own) or 'none'}: write {path}:name."
+            f"{where} has no function {function!r}. Its functions are {', '.join(names) or 'none'}: write {path}:name."
         )
-    return found
+    return model
 
 
 def _module_at(path: Path) -> ModuleType:
@@ -180,12 +203,12 @@ def _named_module(name: str) -> ModuleType:
     known = f"The models in the folder models are {', '.join(names)}" if names else "There is no folder models here"
     near = difflib.get_close_matches(name, names, 1, 0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise UsageError(f"There is no model {name!r}.{hint} {known}; a model of your own is path.py:function.")
+    raise UsageError(f"There is no model {name!r}.{hint} {known}; a model in another file is written path.py:function.")
 
 
 @contextlib.contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """The folder first in the search path, as for a script that stands in it."""
+    """The folder first in the search path, as for a script in it."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -205,10 +228,10 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     return out
 
 
-def _constant(text: str, name: str, rows: Rows) -> Any:
+def _constant(text: str, name: str, rows: Rows) -> Constant:
     counted = _COUNT.fullmatch(text)
     if counted:
-        count = rows.count(counted[1])
+        count = rows.category_count(counted[1])
         if count is None:
             raise UsageError(f"--set {name}={text}: no argument {counted[1]!r} is made of categories (:code).")
         return count
@@ -239,33 +262,33 @@ def _categories(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def family_of(text: str) -> str | dict[str, str]:
-    """A family for all sites, or ``precision=gamma,sign=bernoulli`` by site."""
+    """A family for all latents, or ``precision=gamma,sign=bernoulli`` by latent."""
     if "=" not in text:
-        if text not in _FAMILIES:
+        if text not in FAMILIES:
             raise UsageError(
-                f"--family {text}: it is one of {', '.join(_FAMILIES)} for all sites, or by site, like "
+                f"--family {text}: it is one of {', '.join(FAMILIES)} for all latents, or given by latent, like "
                 "precision=gamma,sign=bernoulli."
             )
         return text
     out: dict[str, str] = {}
     for item in text.split(","):
-        site, equals, family = (part.strip() for part in item.partition("="))
+        latent, equals, family = (part.strip() for part in item.partition("="))
         near = difflib.get_close_matches(family, LATENT_FAMILIES, 1, 0.5)
-        if not (equals and site and family):
+        if not (equals and latent and family):
             raise UsageError(f"--family is written like --family precision=gamma,w=full; this is not: {item!r}.")
         if family not in LATENT_FAMILIES:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise UsageError(
-                f"--family {item.strip()}: there is no family {family!r} of a site.{hint} There are "
+                f"--family {item.strip()}: there is no family {family!r} of a latent.{hint} The families are "
                 f"{', '.join(LATENT_FAMILIES)}."
             )
-        if site in out:
-            raise UsageError(f"--family names the site {site!r} twice.")
-        out[site] = family
+        if latent in out:
+            raise UsageError(f"--family names the latent {latent!r} twice.")
+        out[latent] = family
     return out
 
 
-def _dynamics(text: str | None) -> Any:
+def _dynamics(text: str | None) -> Dynamics | None:
     if text is None:
         return None
     name, _, number = text.partition("=")
@@ -280,7 +303,7 @@ def _dynamics(text: str | None) -> Any:
 
 
 def checkpoint_path(text: str | None) -> Path | None:
-    """Where the state is kept, refused where it cannot be written."""
+    """Where the state is kept, after checking that it can be written there."""
     if text is None:
         return None
     path = Path(text)
@@ -291,11 +314,11 @@ def checkpoint_path(text: str | None) -> Path | None:
     return path
 
 
-def folder_at(text: str | None) -> Path | None:
-    """Where results go, made if it is not there."""
+def output_folder(text: str | None) -> Path | None:
+    """The folder for results, created if there is none."""
     if text is None:
         return None
-    # said before hours of work, not after
+    # checked before hours of work, not after
     if not any(importlib.util.find_spec(name) for name in ("h5netcdf", "netCDF4")):
         raise UsageError("--out writes netCDF files by h5netcdf, which is not installed: pip install 'adfpp[netcdf]'.")
     Path(text).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Progress on standard error, where somebody is looking."""
+"""Progress bars on standard error, where it is a terminal."""
 
 import contextlib
 import os
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 
 def shows_progress() -> bool:
-    """Whether somebody is looking."""
+    """Whether standard error is a terminal, and not that of an automatic build."""
     return sys.stderr.isatty() and not os.environ.get("CI")
 
 
 @contextlib.contextmanager
 def row_bar() -> Iterator[Callable[[int, str], None]]:
-    """A function ``bar(rows, score)`` that moves a progress bar, or does nothing."""
+    """A function ``move(rows, score)`` that moves a progress bar on, or does nothing."""
     if not shows_progress():
         yield lambda rows, score: None
         return
@@ -30,7 +30,7 @@ def row_bar() -> Iterator[Callable[[int, str], None]]:
 
 @contextlib.contextmanager
 def step_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A function ``report(what, done, total)`` that shows one part of a long work after another, or does nothing."""
+    """A function ``show(what, done, total)`` for the parts of a long computation, one after another, or for nothing."""
     if not shows_progress():
         yield lambda what, done, total: None
         return
