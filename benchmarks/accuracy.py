@@ -20,7 +20,7 @@ from scipy.special import gammaln, log_ndtr
 
 from adfpp.distributions import Probit
 from adfpp.engine.tilt import ACCURATE, AUTO, Quadrature
-from adfpp.engine.trace.field import scalar_factor
+from adfpp.engine.trace.split import scalar_factor
 from tests.oracles import Moments, probit_moments, tilted_moments
 
 PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"

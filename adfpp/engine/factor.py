@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 
 from adfpp.engine.linalg import whiten
 from adfpp.engine.tilt import ClosedForm, Conditional, Moments, MonteCarlo, Quadrature, Tilted, whole_line
-from adfpp.engine.trace.field import (
+from adfpp.engine.trace.split import (
     Cut,
     Degree,
     Reach,

@@ -23,7 +23,7 @@ from numpyro.distributions import biject_to
 
 from adfpp.engine.factor import field_root
 from adfpp.engine.sites import cavity
-from adfpp.engine.trace.field import depends_on, known_value, trace
+from adfpp.engine.trace.split import depends_on, known_value, trace
 from adfpp.model.arguments import ModelError
 from adfpp.model.visit import Visit, elements, scalar_base
 

@@ -9,7 +9,7 @@ from jax.extend.core import Literal
 
 from adfpp.engine.factor import FactorGroup, Observation, build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.field import Trace, depends_on, summands, trace
+from adfpp.engine.trace.split import Trace, depends_on, summands, trace
 from adfpp.model.program import Latent, Program
 
 

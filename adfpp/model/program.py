@@ -18,7 +18,7 @@ from adfpp.engine.factor import FactorGroup
 from adfpp.engine.families import Family
 from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.tilt import AUTO, Moments
-from adfpp.engine.trace.field import Trace, depends_on, trace
+from adfpp.engine.trace.split import Trace, depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
 from adfpp.model.local import LocalLatent
 from adfpp.model.native import inside, own_block

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 
 from adfpp.engine.factor import FactorGroup, LocalBase, Observation, build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.field import Trace, trace
+from adfpp.engine.trace.split import Trace, trace
 from adfpp.model.arguments import Layout, Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.local import (

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 import adfpp
 from adfpp.engine.tilt import Conditional
-from adfpp.engine.trace.field import gaussian_but_for, smallest_cut, trace
+from adfpp.engine.trace.split import gaussian_but_for, smallest_cut, trace
 
 Array = Any
 sample: Callable[..., Any] = numpyro.sample

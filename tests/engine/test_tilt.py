@@ -32,7 +32,7 @@ from adfpp.engine.tilt import (
     rosenblatt_tilt,
     whole_line,
 )
-from adfpp.engine.trace.field import scalar_factor
+from adfpp.engine.trace.split import scalar_factor
 from adfpp.model.closed_forms import closed_form, register_tilt
 from benchmarks.accuracy import BATTERY, Likelihood
 from tests.oracles import Moments, gaussian_moments, probit_moments, rosenblatt_moments, tilted_moments

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import adfpp
-from adfpp.engine.trace.field import (
+from adfpp.engine.trace.split import (
     Cut,
     Degree,
     _minimum_vertex_cut,
