@@ -177,7 +177,7 @@ class Joint:
             if group.local is None:
                 continue
             _, field = group.matrices(theta, *inputs)
-            marginal = group.local.prepare(*inputs).marginal
+            marginal = group.local.rules(*inputs).marginal
             counted, _, _ = group.flags(*inputs)
             logs = (
                 jax.vmap(marginal)(jnp.arange(group.count), field) if group.count > 1 else marginal(0, field[0])[None]

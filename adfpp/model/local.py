@@ -21,9 +21,9 @@ from jax.core import Tracer
 from jax.extend.core import Literal
 from numpyro.distributions import biject_to
 
-from adfpp.engine.factor import field_root
+from adfpp.engine.linalg import root_of_product
 from adfpp.engine.sites import cavity
-from adfpp.engine.trace.split import depends_on, known_value, trace
+from adfpp.engine.trace import depends_on, known_value, trace
 from adfpp.model.arguments import ModelError
 from adfpp.model.visit import Visit, elements, scalar_base
 
@@ -547,9 +547,9 @@ def local_posterior(
             if group.local is None:
                 continue
             matrix, field = group.matrices(mean, *inputs)
-            posterior = group.local.prepare(*inputs).posterior
+            posterior = group.local.rules(*inputs).posterior
             for e, component in enumerate(group.local.components):
-                root = field_root(matrix[e] @ scale if scale.ndim == 2 else matrix[e] * scale)
+                root = root_of_product(matrix[e] @ scale if scale.ndim == 2 else matrix[e] * scale)
                 centre = field[e]
                 if own is not None and group.field_size:
                     outside = cavity(own[i][e], centre, root, jnp.ones((), mean.dtype), False)

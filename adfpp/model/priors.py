@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from adfpp.engine.factor import FactorGroup, Observation, build_factors
+from adfpp.engine.factor import FactorGroup, Observation
+from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.split import Trace, depends_on, summands, trace
+from adfpp.engine.trace import Trace, depends_on, summands, trace
 from adfpp.model.program import Latent, Program
 
 

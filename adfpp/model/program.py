@@ -18,7 +18,7 @@ from adfpp.engine.factor import FactorGroup
 from adfpp.engine.families import Family
 from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.tilt import AUTO, Moments
-from adfpp.engine.trace.split import Trace, depends_on, trace
+from adfpp.engine.trace import Trace, depends_on, shape_of, trace
 from adfpp.model.arguments import Layout, Model, ModelError, call
 from adfpp.model.local import LocalLatent
 from adfpp.model.native import inside, own_block
@@ -357,7 +357,7 @@ def _components(traced: Trace, sites: Sequence[Latent]) -> list[Component]:
         components.setdefault(root(i), []).append(i)
     places = [np.arange(s.where.start, s.where.stop) for s in sites]
     alone = [
-        Component((s.name,), (i,), places[i], traced.outputs[i].aval.shape == (s.size,)) for i, s in enumerate(sites)
+        Component((s.name,), (i,), places[i], shape_of(traced.outputs[i]) == (s.size,)) for i, s in enumerate(sites)
     ]
     out = []
     for members in components.values():

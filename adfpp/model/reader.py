@@ -14,7 +14,7 @@ from numpyro.distributions.transforms import IdentityTransform
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.split import depends_on, trace
+from adfpp.engine.trace import depends_on, trace
 from adfpp.model.arguments import Layout, Model, ModelError, bind, is_array
 from adfpp.model.local import enumerable, local_latents
 from adfpp.model.native import own_families, resolved

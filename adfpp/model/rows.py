@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from adfpp.engine.factor import FactorGroup, LocalBase, Observation, build_factors
+from adfpp.engine.factor import FactorGroup, LocalBase, Observation
+from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.split import Trace, trace
+from adfpp.engine.trace import Trace, trace
 from adfpp.model.arguments import Layout, Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.local import (

@@ -375,7 +375,7 @@ def _integrate(
 
     grids = tensor(families, split.level) if split.how != "drawn" else drawn(families, key)
     log_z, after, error, weights, inside, effective, saturated = integrate(families, etas, evaluate, grids)
-    drawn_points: Drawn | tuple[()] = ()
+    drawn_points: Drawn | None = None
     if split.how == "drawn":
         drawn_points = Drawn(effective, jnp.zeros((), jnp.int32), effective >= EFFECTIVE)
     if not inner:
