@@ -113,7 +113,7 @@ def few_dimensions(
         def again(carry: _Refinement) -> _Refinement:
             best, _, count = carry
             new = fitted(best.shift, best.root)
-            better = new.error < best.error
+            better = jnp.asarray(new.error < best.error)
             best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, best)
             return _Refinement(best, better, count + 1)
 
