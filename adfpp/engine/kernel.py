@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from adfpp.engine.dynamics import Dynamics, Static
-from adfpp.engine.factor import FactorGroup, ReadyFactor
+from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.base import Answer, Belief, Exchange, Family, Gaussian, Outside, Update, Window
 from adfpp.engine.status import RowInfo, Status, VisitInfo, empty_info, is_refused, join, join_all, worst_of
 
@@ -101,7 +101,7 @@ class Visit(NamedTuple):
 def visit_in_cavity(
     family: Family,
     outside: Outside,
-    factor: FactorGroup,
+    factor: Factor,
     ready: ReadyFactor,
     element: Any,
     flags: Flags,
@@ -147,7 +147,7 @@ def visit_in_cavity(
 
 
 def visit_constant(
-    factor: FactorGroup, ready: ReadyFactor, element: Any, flags: Flags, site: jax.Array | None, dtype: Any
+    factor: Factor, ready: ReadyFactor, element: Any, flags: Flags, site: jax.Array | None, dtype: Any
 ) -> tuple[jax.Array | None, RowInfo | VisitInfo]:
     """Visits a factor that does not depend on θ: it contributes to the evidence alone."""
     answer = Answer(ready.tilt(element, jnp.zeros(0, dtype), jnp.zeros((0, 0), dtype)))
@@ -164,7 +164,7 @@ def visit(
     family: Family,
     window: Window,
     slot: Any,
-    factor: FactorGroup,
+    factor: Factor,
     ready: ReadyFactor,
     element: Any,
     flags: Flags,
@@ -184,7 +184,7 @@ def visit_elements(
     family: Family,
     window: Window,
     slot: Any,
-    factor: FactorGroup,
+    factor: Factor,
     ready: ReadyFactor,
     flags: Flags,
     sites: jax.Array | None,
@@ -209,7 +209,7 @@ def visit_row(
     family: Family,
     window: Window,
     slot: Any,
-    factors: Sequence[FactorGroup],
+    factors: Sequence[Factor],
     inputs: Sequence[Any],
     flags: Sequence[Flags],
     sites: Sequence[jax.Array] | None = None,
@@ -247,7 +247,7 @@ def key_of_group(key: jax.Array | None, i: int) -> jax.Array | None:
     return None if key is None else jax.random.fold_in(key, i)
 
 
-def slots_per_row(factors: Sequence[FactorGroup]) -> int:
+def slots_per_row(factors: Sequence[Factor]) -> int:
     """Rows of A that one row of data has."""
     return sum(f.count * f.field_size for f in factors)
 
@@ -258,7 +258,7 @@ def slots_per_row(factors: Sequence[FactorGroup]) -> int:
 def visit_rows(
     family: Family,
     dynamics: Dynamics,
-    factors: Sequence[FactorGroup],
+    factors: Sequence[Factor],
     belief: Belief,
     moving: Moving,
     rows: Sequence[jax.Array],
@@ -380,7 +380,7 @@ def visit_rows(
 
 def visit_prior(
     family: Family,
-    factors: Mapping[str, FactorGroup],
+    factors: Mapping[str, Factor],
     belief: Belief,
     sites: Mapping[str, jax.Array],
     inputs: Sequence[Any],

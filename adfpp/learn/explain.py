@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families import Family
 from adfpp.learn.start import Prior
 from adfpp.model import Program, stripped
@@ -123,6 +123,6 @@ def explanation(program: Program, prior: Prior) -> Explanation:
     )
 
 
-def _plan_of(family: Family, factor: FactorGroup) -> FactorPlan:
+def _plan_of(family: Family, factor: Factor) -> FactorPlan:
     rule, why = family.describe(factor)
     return FactorPlan(factor.name, factor.count, factor.field_size, factor.field, rule, why)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families import Belief, Family
 from adfpp.model import PriorGroup, block_of_draws
 from adfpp.model.priors import Block, prior_draws
@@ -145,9 +145,7 @@ def begin(
     return Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
 
 
-def _fields(
-    factors: FactorGroup, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]
-) -> tuple[np.ndarray, np.ndarray]:
+def _fields(factors: Factor, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]) -> tuple[np.ndarray, np.ndarray]:
     matrix, offset = jax.jit(factors.matrices)(jnp.zeros(size, dtype), *inputs)
     return np.asarray(matrix, float), np.asarray(offset, float)
 

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 import numpyro.distributions as dist
 
-from adfpp.engine.tilt.base import ClosedForm, Rule
+from adfpp.engine.tilt.base import ClosedForm, TiltFunction
 from adfpp.engine.tilt.closed import gaussian_tilt, normal_tilt
 
-R = TypeVar("R", bound=Rule)
+R = TypeVar("R", bound=TiltFunction)
 
 _REGISTRY: dict[type, ClosedForm] = {}
 

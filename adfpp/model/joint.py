@@ -293,7 +293,7 @@ def _integrated(program: Program, theta: jax.Array, row: Arrays, shared: Arrays)
         if group.local is None:
             continue
         _, field = group.matrices(theta, *inputs)
-        marginal = group.local.prepare(*inputs).marginal
+        marginal = group.local.rules(*inputs).marginal
         counted, _, _ = group.flags(*inputs)
         logs = jax.vmap(marginal)(jnp.arange(group.count), field) if group.count > 1 else marginal(0, field[0])[None]
         logs = jnp.where(counted, logs, 0.0)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from numpyro.distributions.transforms import IdentityTransform
 
-from adfpp.engine.factor import FactorGroup, LocalBase, Observation, build_factors
+from adfpp.engine.factor import Factor, LocalBase, Observation
+from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import ClosedForm, Moments
-from adfpp.engine.trace.field import Trace, trace
+from adfpp.engine.trace import Trace, trace
 from adfpp.model.arguments import Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.elements import AnyDistribution, Elements, elements, is_factor
@@ -175,10 +176,10 @@ class RowModel:
 
 def traced_factors(
     row_model: RowModel, theta: jax.ShapeDtypeStruct, inputs: Sequence[jax.ShapeDtypeStruct], moments: Moments
-) -> tuple[Trace, list[FactorGroup]]:
+) -> tuple[Trace, list[Factor]]:
     """Traces a row and cuts it; keeps custom derivatives whole unless looking into them makes a field smaller."""
     names = [(latent.name, latent.where) for latent in (*row_model.latents, *row_model.continuous)]
-    best: tuple[Trace, list[FactorGroup]] | None = None
+    best: tuple[Trace, list[Factor]] | None = None
     for look_inside in (False, True):
         kept: list[_Outputs] = []
 
@@ -202,7 +203,7 @@ def traced_factors(
     return best
 
 
-def _numbers(factors: Sequence[FactorGroup]) -> int:
+def _numbers(factors: Sequence[Factor]) -> int:
     """Sum of the sizes of all fields."""
     return sum(group.field_size * group.count for group in factors)
 

@@ -11,10 +11,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import AUTO, Moments
-from adfpp.engine.trace.field import Trace
+from adfpp.engine.trace import Trace
 from adfpp.model.arguments import Model
 from adfpp.model.latents import Latent, substitution, unconstrain
 from adfpp.model.layout import Layout
@@ -54,7 +54,7 @@ class Program:
     model: Model
     layout: Layout
     latents: tuple[Latent, ...]
-    factors: tuple[FactorGroup, ...]
+    factors: tuple[Factor, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: Any
     trace: Trace

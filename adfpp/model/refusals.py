@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.trace.field import depends_on, trace
+from adfpp.engine.trace import depends_on, trace
 from adfpp.model.arguments import Bound, ModelError
 from adfpp.model.latents import Latent
 from adfpp.model.layout import leading_lengths

@@ -483,7 +483,7 @@ def test_checkpoints_of_products(learners: Any, results: Any, ising: Any, pair: 
 @pytest.mark.slow
 def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
     program = beta.posterior.program
-    probes = probes_of(program)["values of latent 'p'"]
+    probes = probes_of(program)["values of site 'p'"]
     assert all(0 < value < 1 for value in probes)  # where its prior is finite
     path = tmp_path / "beta"
     checkpoint.save(path, beta.run.learner, beta)

@@ -56,9 +56,9 @@ def factor_log_density(program: Program, theta: np.ndarray, *row: Array, shared:
         inputs = [*(a[None] for a in row), *shared]
         out = jnp.zeros(())
         for group in program.factors:
-            assert group.density is not None
+            assert group.tail is not None
             _, field = group.matrices(theta, *inputs)
-            log_factor, _ = group.density(*inputs)
+            log_factor = group.tail(*inputs).log_factor
             counted, _, _ = group.flags(*inputs)
             each = jnp.stack([log_factor(field[e], e) for e in range(group.count)])
             out = out + jnp.sum(jnp.where(counted, each, 0.0))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.factor import FactorGroup, ReadyFactor
+from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.tilt import Message, Tilted
 
 
@@ -178,21 +178,21 @@ class Family(ABC):
 
     # ---------------------------------------------------------------------------------- one factor
 
-    def draws(self, factor: FactorGroup) -> bool:
+    def draws(self, factor: Factor) -> bool:
         """Whether the tilted moments of a factor are made of random points."""
         return factor.draws
 
-    def error_limit(self, factor: FactorGroup, dtype: Any) -> float | None:
+    def error_limit(self, factor: Factor, dtype: Any) -> float | None:
         """The estimated error above which a row is marked as inaccurate; None for exact moments."""
         return factor.rule.reported(dtype, factor.field_size)
 
     @abstractmethod
     def cavity(
-        self, window: Window, slot: Any, factor: FactorGroup, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         """The cavity distribution of a factor; without a site it is the belief."""
 
-    def tilt(self, outside: Outside, factor: FactorGroup, ready: ReadyFactor, element: Any) -> Answer:
+    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Any) -> Answer:
         """The tilted distribution of one element of a factor group."""
         return Answer(ready.tilt(element, outside.mean, outside.scale, outside.power))
 
@@ -201,7 +201,7 @@ class Family(ABC):
         self,
         outside: Outside,
         answer: Answer,
-        factor: FactorGroup,
+        factor: Factor,
         site: jax.Array | None,
         exchange: Exchange | None,
     ) -> Update:
@@ -211,7 +211,7 @@ class Family(ABC):
     def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
         """Applies an update where it is accepted; otherwise the window stays the same bit for bit."""
 
-    def initial_damping(self, factors: Sequence[FactorGroup]) -> float:
+    def initial_damping(self, factors: Sequence[Factor]) -> float:
         """The damping with which sweeps in sequence begin."""
         return 1.0
 
@@ -259,7 +259,7 @@ class Family(ABC):
         """Name of the family that holds a latent."""
         return self.name
 
-    def describe(self, factor: FactorGroup) -> tuple[str, str]:
+    def describe(self, factor: Factor) -> tuple[str, str]:
         """The rule that computes a factor's moments under this family, and the reason for it, in words."""
         return type(factor.rule).__name__, factor.why
 

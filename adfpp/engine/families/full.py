@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families.base import (
     Answer,
     Belief,
@@ -172,7 +172,7 @@ class Full(Gaussian):
 
     @override
     def cavity(
-        self, window: Window, slot: Any, factor: FactorGroup, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         mean, f = self.look(window, slot, factor.field_size)
         # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
@@ -183,7 +183,7 @@ class Full(Gaussian):
         self,
         mean: jax.Array,
         scale: jax.Array,
-        factor: FactorGroup,
+        factor: Factor,
         site: jax.Array | None,
         exchange: Exchange | None,
         q: jax.Array | None = None,
@@ -204,7 +204,7 @@ class Full(Gaussian):
         self,
         outside: Outside,
         answer: Answer,
-        factor: FactorGroup,
+        factor: Factor,
         site: jax.Array | None,
         exchange: Exchange | None,
     ) -> Update:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families.base import (
     Answer,
     Belief,
@@ -60,7 +60,7 @@ class InTheta(Family):
     sites_in_field: ClassVar[bool] = False
 
     @abstractmethod
-    def field(self, window: Window, cavity: Any, slot: Any, factor: FactorGroup) -> Outside:
+    def field(self, window: Window, cavity: Any, slot: Any, factor: Factor) -> Outside:
         """The field of a factor under a cavity; ``own`` of it is what ``project`` needs."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class InTheta(Family):
 
     @override
     def cavity(
-        self, window: Window, slot: Any, factor: FactorGroup, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         before = window.belief
         if site is None or exchange is None:
@@ -117,7 +117,7 @@ class InTheta(Family):
         self,
         outside: Outside,
         answer: Answer,
-        factor: FactorGroup,
+        factor: Factor,
         site: jax.Array | None,
         exchange: Exchange | None,
     ) -> Update:
@@ -183,7 +183,7 @@ class IndependentGaussian(InTheta, Gaussian):
         return Belief(mean + scale * (shift @ q), scale * jnp.sqrt(self.kept(diagonal_of_bracket(q, root))))
 
     @override
-    def field(self, window: Window, cavity: Belief, slot: Any, factor: FactorGroup) -> Outside:
+    def field(self, window: Window, cavity: Belief, slot: Any, factor: Factor) -> Outside:
         rows, mean = field_of(window, slot, factor.field_size)
         if cavity is not window.belief:
             mean = mean + rows @ (cavity.mean - window.belief.mean)

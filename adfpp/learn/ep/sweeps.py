@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.engine.dynamics import Static
-from adfpp.engine.factor import FactorGroup, ReadyFactor
+from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families import Belief, Exchange, Family
 from adfpp.engine.kernel import Draws, Moving, key_of_group, visit_constant, visit_in_cavity, visit_prior, visit_rows
 from adfpp.engine.linalg import whiten
@@ -112,7 +112,7 @@ def propose_sites(
     for i, (factor, own) in enumerate(zip(program.factors, sites, strict=True)):
         matrix, value, flags = _fields(factor, belief, rows, shared, there)
 
-        def one(args: Any, i: int = i, factor: FactorGroup = factor) -> Any:
+        def one(args: Any, i: int = i, factor: Factor = factor) -> Any:
             row, f, h, site, flag, number = args
             inputs = [*[a[None] for a in row], *shared]
             key = None if draws is None or not factor.draws else jax.random.fold_in(draws.key, number)
@@ -160,7 +160,7 @@ sum_sites_compiled = jax.jit(sum_sites, static_argnums=0)
 
 
 def _fields(
-    factor: FactorGroup, belief: Belief, rows: Sequence[jax.Array], shared: Sequence[jax.Array], there: jax.Array
+    factor: Factor, belief: Belief, rows: Sequence[jax.Array], shared: Sequence[jax.Array], there: jax.Array
 ) -> tuple[jax.Array, jax.Array, Any]:
     """Whitened matrices ``(n, E, k, N)``, values ``(n, E, k)`` and flags of the fields of some rows."""
 
@@ -184,7 +184,7 @@ def _lower(f: jax.Array) -> jax.Array:
     return whiten(f)[0]
 
 
-def _added(factors: Sequence[FactorGroup], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Summed:
+def _added(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Summed:
     precision: Any = 0.0
     gradient: Any = 0.0
     for factor, (matrix, value), own in zip(factors, fields, sites, strict=True):
@@ -327,7 +327,7 @@ def visit_priors(
     return jax.lax.fori_loop(0, passes, again, (belief, dict(priors), empty))
 
 
-def prior_factors(program: Program, priors: Mapping[str, jax.Array]) -> dict[str, FactorGroup]:
+def prior_factors(program: Program, priors: Mapping[str, jax.Array]) -> dict[str, Factor]:
     """The factor groups of the prior that have sites."""
     if not priors:
         return {}

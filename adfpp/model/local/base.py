@@ -14,7 +14,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
-from adfpp.engine.trace.field import known_value, trace
+from adfpp.engine.trace import known_value, trace
 from adfpp.model.elements import elements, scalar_base
 from adfpp.model.local.latents import LocalLatent
 from adfpp.model.visit import Sampled

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.trace.field import depends_on, trace
+from adfpp.engine.trace import depends_on, trace
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import elements
 from adfpp.model.local.base import Base, DrawLatents, fitted_base, gaussian_prior, prior_elements

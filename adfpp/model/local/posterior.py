@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from adfpp.engine.factor import field_root
+from adfpp.engine.linalg import root_of_product
 from adfpp.engine.sites import cavity
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def _of_row(
         if group.local is None:
             continue
         matrix, field = group.matrices(mean, *inputs)
-        posterior = group.local.prepare(*inputs).posterior
+        posterior = group.local.rules(*inputs).posterior
         for e, component in enumerate(group.local.components):
-            root = field_root(matrix[e] @ scale if scale.ndim == 2 else matrix[e] * scale)
+            root = root_of_product(matrix[e] @ scale if scale.ndim == 2 else matrix[e] * scale)
             centre = field[e]
             if sites is not None and group.field_size:
                 outside = cavity(sites[i][e], centre, root, jnp.ones((), mean.dtype), False)

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jax.extend.core import Literal
 
-from adfpp.engine.factor import FactorGroup, Observation, build_factors
+from adfpp.engine.factor import Factor, Observation
+from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace.field import Trace, depends_on, known_value, summands, trace
+from adfpp.engine.trace import Trace, depends_on, known_value, summands, trace
 from adfpp.model.latents import Latent
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class PriorGroup(NamedTuple):
 
     key: str
     latent: Latent
-    factors: FactorGroup
+    factors: Factor
 
 
 def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
@@ -54,11 +55,11 @@ def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
 
 def _groups(
     traced: Trace, latent: Latent, output: Any, moments: Moments, names: Sequence[tuple[str, slice]]
-) -> list[FactorGroup]:
+) -> list[Factor]:
     if isinstance(output, Literal) or not depends_on(traced, output).any():
         return []
 
-    def built(value: Any) -> list[FactorGroup]:
+    def built(value: Any) -> list[Factor]:
         count = int(np.prod(value.aval.shape))
         observation = Observation(latent.name, count, value, None, None, None)
         return build_factors(traced, [observation], moments, names)

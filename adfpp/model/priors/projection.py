@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from adfpp.engine.trace.field import Trace, depends_on, trace
+from adfpp.engine.trace import Trace, depends_on, shape_of, trace
 from adfpp.model.latents import Latent, theta_in_support
 from adfpp.model.priors.density import ModelPrior
 from adfpp.model.priors.gaussian import Component, Projection, project_gaussian
@@ -56,7 +56,7 @@ def _components(traced: Trace, latents: Sequence[Latent]) -> list[Component]:
     for i in range(len(latents)):
         components.setdefault(root(i), []).append(i)
     alone = [
-        Component((latent.name,), (i,), latent.places, traced.outputs[i].aval.shape == (latent.size,))
+        Component((latent.name,), (i,), latent.places, shape_of(traced.outputs[i]) == (latent.size,))
         for i, latent in enumerate(latents)
     ]
     out = []

@@ -56,7 +56,7 @@ def _moments(
     matrix, field = group.matrices(mean, *inputs)
     root = jnp.linalg.cholesky(covariance)
     scale, q = whiten(matrix[0] @ root)
-    tilt = group.prepare(*inputs)(0, field[0], scale)
+    tilt: Any = group.prepare(*inputs)(0, field[0], scale)
     bracket = jnp.eye(len(mean)) + q.T @ (tilt.root @ tilt.root.T - jnp.eye(len(scale))) @ q
     return tilt.log_z, mean + root @ q.T @ tilt.shift, root @ bracket @ root.T
 

@@ -22,9 +22,9 @@ def log_prior(read_as: Program, name: str, theta: np.ndarray, shared: list[np.nd
     def total(theta: jax.Array, inputs: list[jax.Array]) -> jax.Array:
         out = jnp.zeros(())
         for group in groups:
-            assert group.factors.density is not None
+            assert group.factors.tail is not None
             _, field = group.factors.matrices(theta, *inputs)
-            log_factor, _ = group.factors.density(*inputs)
+            log_factor = group.factors.tail(*inputs).log_factor
             out = out + sum(log_factor(field[e], e) for e in range(group.factors.count))
         return out
 

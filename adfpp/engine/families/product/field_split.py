@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from adfpp.engine.factor import FactorGroup
+from adfpp.engine.factor import Factor
 from adfpp.engine.families.product.parts import Part
 from adfpp.engine.tilt import MonteCarlo, Quadrature
 
@@ -85,7 +85,7 @@ class FieldSplit:
     closed: bool
     limits: Splitting
 
-    def error_limit(self, factor: FactorGroup, dtype: Any) -> float:
+    def error_limit(self, factor: Factor, dtype: Any) -> float:
         """The estimated error above which a row is marked."""
         if self.how == "drawn":
             return MonteCarlo().report
@@ -96,7 +96,7 @@ class FieldSplit:
 
 
 @lru_cache(maxsize=1024)
-def split_field(parts: tuple[Part, ...], splitting: Splitting, factor: FactorGroup) -> FieldSplit:
+def split_field(parts: tuple[Part, ...], splitting: Splitting, factor: Factor) -> FieldSplit:
     """Decides how parts enter a factor's field.
 
     Args:

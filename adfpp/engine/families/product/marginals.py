@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.factor import FactorGroup, ReadyFactor
+from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.product.components import EFFECTIVE, Line, drawn, integrate, own_moments, tensor
 from adfpp.engine.families.product.exponential import Exponential, Finite
 from adfpp.engine.families.product.field_split import FieldSplit
@@ -52,7 +52,7 @@ class _Gaussian(NamedTuple):
 def tilted_marginals(
     parts: Sequence[Part],
     split: FieldSplit,
-    factor: FactorGroup,
+    factor: Factor,
     ready: ReadyFactor,
     element: Any,
     belief: Any,
@@ -375,7 +375,7 @@ def _integrate(
 
     grids = tensor(families, split.level) if split.how != "drawn" else drawn(families, key)
     log_z, after, error, weights, inside, effective, saturated = integrate(families, etas, evaluate, grids)
-    drawn_points: Drawn | tuple[()] = ()
+    drawn_points: Drawn | None = None
     if split.how == "drawn":
         drawn_points = Drawn(effective, jnp.zeros((), jnp.int32), effective >= EFFECTIVE)
     if not inner:

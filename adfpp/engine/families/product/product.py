@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.factor import FactorGroup, ReadyFactor
+from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.base import Answer, Outside, Window, slots_of
 from adfpp.engine.families.in_theta import InTheta, Taken
 from adfpp.engine.families.product.field_split import FieldSplit, Splitting, split_field
@@ -67,12 +67,12 @@ class Product(InTheta):
     def family_of(self, latent: str) -> str:
         return self.part_of(latent).family.name
 
-    def split_of(self, factor: FactorGroup) -> FieldSplit:
+    def split_of(self, factor: Factor) -> FieldSplit:
         """How the parts enter a factor's field."""
         return split_field(self.parts, self.splitting, factor)
 
     @override
-    def describe(self, factor: FactorGroup) -> tuple[str, str]:
+    def describe(self, factor: Factor) -> tuple[str, str]:
         rule, split = type(factor.rule).__name__, self.split_of(factor)
         if split.how == "Gaussian":
             return rule, split.why
@@ -135,21 +135,21 @@ class Product(InTheta):
         return out
 
     @override
-    def draws(self, factor: FactorGroup) -> bool:
+    def draws(self, factor: Factor) -> bool:
         return factor.draws or (factor.field_size > 0 and self.split_of(factor).how == "drawn")
 
     @override
-    def error_limit(self, factor: FactorGroup, dtype: Any) -> float | None:
+    def error_limit(self, factor: Factor, dtype: Any) -> float | None:
         return self.split_of(factor).error_limit(factor, dtype)
 
     @override
-    def initial_damping(self, factors: Sequence[FactorGroup]) -> float:
+    def initial_damping(self, factors: Sequence[Factor]) -> float:
         # central-limit blocks of discrete components overshoot near certainty
         crowded = any(self.split_of(f).central for f in factors if f.field_size)
         return 0.5 if crowded else 1.0
 
     @override
-    def field(self, window: Window, cavity: ProductBelief, slot: Any, factor: FactorGroup) -> Outside:
+    def field(self, window: Window, cavity: ProductBelief, slot: Any, factor: Factor) -> Outside:
         # the mean is the field with Gaussian blocks at their means and all components at 0
         size = factor.field_size
         rows, value = slots_of(window.matrix, slot, size), slots_of(window.value, slot, size)
@@ -162,7 +162,7 @@ class Product(InTheta):
         return Outside(value, jnp.zeros((0, 0), value.dtype), None, finite, jnp.ones((), bool), rows)
 
     @override
-    def tilt(self, outside: Outside, factor: FactorGroup, ready: ReadyFactor, element: Any) -> Answer:
+    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Any) -> Answer:
         taken: Taken = outside.own
         split = self.split_of(factor)
         marginals = tilted_marginals(

@@ -1,4 +1,4 @@
-"""Monte Carlo moments: exact integrals, honest standard errors, tempering, refusals, and keys that repeat."""
+"""Monte Carlo moments: exact integrals, standard errors that are right, tempering, refusals, and repeatable keys."""
 
 import re
 from collections.abc import Callable
@@ -21,24 +21,18 @@ from adfpp.engine.families.base import Answer
 from adfpp.engine.kernel import Draws, Moving, judge, visit_rows
 from adfpp.engine.tilt import Tilted
 from adfpp.engine.tilt.base import Drawn
-from adfpp.engine.tilt.montecarlo import Estimates, _draw
+from adfpp.engine.tilt.montecarlo import Estimates, draw_points
 from models import network
+from tests import models as shared_models
+from tests.engine.tilt.common import on_a_grid, spd_root, vector_errors
 
 KEYS = 64
+RULE = MonteCarlo()
 LogFactor = Callable[[jax.Array], jax.Array]
 
 
-@cache
-def many(factor: LogFactor, size: int, rule: MonteCarlo | None = None) -> Estimates:
-    """Estimates from 64 keys, under a standard normal cavity."""
-    rule = rule or MonteCarlo()
-    mean, scale = jnp.zeros(size), jnp.eye(size)
-    run = jax.jit(jax.vmap(lambda key: rule.estimates(factor, mean, scale, key)))
-    return jax.device_get(run(jax.random.split(jax.random.key(1), KEYS)))
-
-
 def drawn(found: Estimates) -> Drawn:
-    """What is said of the points."""
+    """The diagnostics of the points."""
     assert isinstance(found.tilted.drawn, Drawn)
     return found.tilted.drawn
 
@@ -123,11 +117,29 @@ def exact_far() -> tuple[float, np.ndarray, np.ndarray]:
 CASES = {"smooth": (smooth, exact_smooth), "jump": (jump, exact_jump), "far": (far, exact_far)}
 
 
+def estimates(name: str, rule: MonteCarlo = RULE) -> Estimates:
+    """Estimates of one of the cases from 64 keys, under a standard normal cavity."""
+    return jax.device_get(compiled(rule)(list(CASES).index(name), jax.random.split(jax.random.key(1), KEYS)))
+
+
+@cache
+def compiled(rule: MonteCarlo) -> Callable[..., Estimates]:
+    """A rule on the cases, compiled once for all of them."""
+    factors = [factor for factor, _ in CASES.values()]
+
+    def run(which: jax.Array, keys: jax.Array) -> Estimates:
+        def one(key: jax.Array) -> Estimates:
+            return rule.estimates(lambda h: jax.lax.switch(which, factors, h), jnp.zeros(5), jnp.eye(5), key)
+
+        return jax.vmap(one)(keys)
+
+    return jax.jit(run)
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_exact_integrals_and_honest_errors(name: str) -> None:
-    """The mean over 64 keys is right, and their spread is what each of them says, within a factor of 2."""
-    factor, exact = CASES[name]
-    found = many(factor, 5)
+def test_exact_integrals_and_their_errors(name: str) -> None:
+    """The mean over 64 keys is right, and their spread is the standard error of each, within a factor of 2."""
+    exact, found = CASES[name][1], estimates(name)
     assert drawn(found).reliable.all()
     upper = np.triu_indices(5)
     values = np.column_stack([found.tilted.log_z, found.tilted.shift, covariance(found.tilted)[:, *upper]])
@@ -147,23 +159,47 @@ def test_exact_integrals_and_honest_errors(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_tempering_is_needed_and_said() -> None:
-    """Without rounds of tempering the narrow peak is out of reach, and no moment is vouched for."""
-    assert (drawn(many(far, 5)).rounds > 0).all()
-    stuck = drawn(many(far, 5, MonteCarlo(rounds=0)))
+def test_tempering_is_needed_and_reported() -> None:
+    """Without rounds of tempering the narrow peak is out of reach, and no moment is called reliable."""
+    assert (drawn(estimates("far")).rounds > 0).all()
+    stuck = drawn(estimates("far", MonteCarlo(rounds=0)))
     assert not stuck.reliable.any() and (stuck.effective < MonteCarlo().least(5)).all()
 
 
 def test_the_points_are_fixed_without_a_key_and_normal_with_one() -> None:
-    first, second = (_draw(None, 0, 1024, 4, jnp.float64)[1] for _ in range(2))
+    first, second = (draw_points(None, 0, 1024, 4, jnp.float64)[1] for _ in range(2))
     assert np.array_equal(first, second)
     for dtype in (jnp.float32, jnp.float64):
-        chosen, normal = _draw(jax.random.key(3), 0, 1024, 4, dtype)
+        chosen, normal = draw_points(jax.random.key(3), 0, 1024, 4, dtype)
         assert normal.dtype == dtype and normal.shape == (1024, 4)
-        # far better than the .03 of independent draws
+        # far better than the 0.03 of independent draws
         np.testing.assert_allclose(normal.mean(0), 0.0, atol=0.01)
         np.testing.assert_allclose(np.cov(np.asarray(normal).T), np.eye(4), atol=0.05)
         assert float(jnp.mean(chosen < 0.25)) == 0.25
+
+
+def test_an_impossible_factor_has_no_mass() -> None:
+    nowhere = jax.jit(lambda m, s: MonteCarlo(points=64)(lambda h: jnp.full((), -jnp.inf) - 0 * h[0], m, s))
+    out = nowhere(jnp.zeros(4), jnp.eye(4))
+    assert out.log_z == -np.inf
+    assert not out.error <= RULE.reported(jnp.dtype("float64"))
+
+
+@pytest.mark.slow
+def test_four_numbers_against_a_grid_and_better_with_more_points() -> None:
+    mean, scale = np.array([0.5, -0.2, 0.1, 1.0]), spd_root(9, 4) / 2
+    truth = on_a_grid(lambda h: h[:, 2] - np.log(np.exp(h).sum(1)), mean, scale, points=41, reach=8.0)
+
+    def softmax(h: jax.Array) -> jax.Array:
+        return h[2] - jax.scipy.special.logsumexp(h)
+
+    few, more = (
+        jax.jit(lambda m, s, n=n: MonteCarlo(points=n)(softmax, m, s))(jnp.asarray(mean), jnp.asarray(scale))
+        for n in (256, 8192)
+    )
+    for out in (few, more):
+        assert vector_errors(out, truth) <= 4 * float(out.error)
+    assert float(more.error) < 0.4 * float(few.error) < 0.1
 
 
 def test_options_are_checked() -> None:
@@ -184,9 +220,16 @@ def net(x: Any, y: Any = None) -> None:
 
 
 SMALL = Moments(monte_carlo=MonteCarlo(points=256))
+ROWS = 8
 
 
-def stream(rows: int = 16) -> tuple[np.ndarray, np.ndarray]:
+@cache
+def learner() -> ADF:
+    """ADF on the network, whose programs the tests share."""
+    return ADF(net, moments=SMALL)
+
+
+def stream(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(rows, 2))
     return x, (x[:, 0] + 0.5 * rng.normal(size=rows) > 0).astype(int)
@@ -200,13 +243,15 @@ def test_runs_repeat_bit_for_bit_and_in_chunks() -> None:
     """Chunks, also behind a refused row, give the same belief as one batch; another key gives another."""
     x, y = stream()
     x[3, 0] = np.nan
-    adf = ADF(net, moments=SMALL)
+    adf = learner()
     start = adf.init(jax.random.key(0), x, y=y)
     once, info = adf.update(start, x, y=y)
     assert equal(once.belief, adf.update(start, x, y=y)[0].belief)
-    assert info.status.tolist() == [0, 0, 0, Status.NOT_FINITE] + [0] * 12
+    expected = [Status.OK] * ROWS
+    expected[3] = Status.NOT_FINITE
+    assert info.status.tolist() == expected
     state, log_z = start, []
-    for some in (slice(0, 8), slice(8, 16)):
+    for some in (slice(0, 5), slice(5, 8)):
         state, now = adf.update(state, x[some], y=y[some])
         log_z += now.log_z.tolist()
     np.testing.assert_allclose(log_z, info.log_z, rtol=1e-9)
@@ -214,15 +259,15 @@ def test_runs_repeat_bit_for_bit_and_in_chunks() -> None:
     other, _ = adf.update(start._replace(rng_key=jax.random.key(9)), x, y=y)
     gap = np.abs(np.asarray(other.belief.mean - once.belief.mean)) / np.sqrt(np.sum(once.belief.scale**2, 1))
     assert 1e-4 < gap.max() < 0.5
-    # every row has points of its own: the same row twice does not meet the same ones
-    same, told = adf.update(start, x[:1].repeat(8, 0), y=y[:1].repeat(8))
-    assert told.error[0] != told.error[1]
+    # every row has points of its own: the same row twice is not integrated with the same ones
+    _, repeated = adf.update(start, x[:1].repeat(ROWS, 0), y=y[:1].repeat(ROWS))
+    assert repeated.error[0] != repeated.error[1]
 
 
 @pytest.mark.slow
-def test_ep_settles_with_random_points() -> None:
-    """A row's points are the same in every sweep, so that the sites settle; they are near those of many points."""
-    x, y = stream()
+def test_ep_converges_with_random_points() -> None:
+    """A row's points are the same in every sweep, so that the sites converge; they are near those of other points."""
+    x, y = stream(16)
     ep = EP(net, moments=SMALL, tol=1e-4)
     result = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
     assert result.info.converged and result.info.step[-1] < 1e-4
@@ -257,9 +302,9 @@ def test_statuses_of_rows() -> None:
         adf.run(jax.random.key(0), x[1:], y=y[1:], progress_bar=False)
 
 
-def test_the_guard_reads_what_was_drawn() -> None:
-    x, y = stream(2)
-    adf = ADF(net, moments=SMALL)
+def test_the_status_of_a_row_depends_on_its_points() -> None:
+    x, y = stream()
+    adf = learner()
     adf.init(jax.random.key(0), x, y=y)
     program = adf.session.latest
     assert program is not None and program.factors[0].draws
@@ -281,26 +326,25 @@ def test_the_guard_reads_what_was_drawn() -> None:
 def test_rules_that_do_not_draw_pay_nothing() -> None:
     """The program of a group without Monte Carlo is the same with a key and without."""
 
-    def plain(x: Any, y: Any = None) -> None:
-        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
-
-    x, y = stream(4)
-    for model, alike in ((plain, True), (net, False)):
-        adf = ADF(model, moments=SMALL)
+    data = shared_models.rows()
+    for adf, x, y, alike in ((ADF(shared_models.logistic), data.x, data.y, True), (learner(), *stream(), False)):
         state = adf.init(jax.random.key(0), x, y=y)
         program = adf.session.latest
         assert program is not None
 
-        def fold(draws: Draws | None, adf: ADF = adf, program: Any = program, state: Any = state) -> str:
-            moving = Moving(state.clock, state.rows > 0, ())
+        def fold(
+            draws: Draws | None,
+            adf: ADF = adf,
+            program: Any = program,
+            state: Any = state,
+            rows: tuple[Any, ...] = (jnp.asarray(x), jnp.asarray(y)),
+        ) -> str:
+            moving, count = Moving(state.clock, state.rows > 0, ()), jnp.asarray(4)
             family: Any = adf.family
-            rows, count = [jnp.asarray(x), jnp.asarray(y)], jnp.asarray(4)
 
             def run(belief: Any) -> Any:
                 groups = program.factors
-                return visit_rows(family, Static(), groups, belief, moving, rows, [], None, count, draws=draws)
+                return visit_rows(family, Static(), groups, belief, moving, list(rows), [], None, count, draws=draws)
 
             return re.sub("0x[0-9a-f]+", "", str(jax.make_jaxpr(run)(state.belief)))
 

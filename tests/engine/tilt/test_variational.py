@@ -12,9 +12,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
-from adfpp.engine.tilt import Message, Variational
-from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt import Landmarks, Message, Variational
 from adfpp.engine.tilt.montecarlo import normal_points
+from tests.engine.tilt.common import Line
 
 RULE = Variational()
 CAVITIES = ((0.3, 0.2), (0.3, 1.0), (-1.5, 3.0), (4.0, 10.0))  # mean and sd
@@ -54,14 +54,48 @@ def worst(out: Message, truth: np.ndarray) -> float:
 # ---------------------------------------------------------------------------------------------- one number
 
 
+Y, V = 1.2, 0.09  # of the Gaussian factor
+LIKELIHOODS = {
+    "logistic": (lambda h: -jnp.logaddexp(0.0, -h), lambda h: -np.logaddexp(0.0, -h), (0.0,)),
+    "Student-t": (
+        lambda h: -2.0 * jnp.log1p(((h - 0.2) / 0.3) ** 2 / 3),
+        lambda h: -2.0 * math.log1p(((h - 0.2) / 0.3) ** 2 / 3),
+        (-0.8, 0.2, 1.2),
+    ),
+    "Laplace": (lambda h: -jnp.abs(h - 0.2) / 0.1, lambda h: -abs(h - 0.2) / 0.1, (0.2,)),
+    "two kinks": (
+        lambda h: -3.0 * jnp.abs(h - 0.2) - jnp.maximum(h, 1.1),
+        lambda h: -3.0 * abs(h - 0.2) - max(h, 1.1),
+        (0.2, 1.1),
+    ),
+}
+VANISHING = {
+    "step": lambda h: jnp.where(h > 0, 0.0, -jnp.inf),
+    "NaN outside the support": lambda h: jnp.where(h > 0, -0.5 * h, jnp.nan),
+    "log": lambda h: jnp.log(h + 1.0) - h,
+    "overflow": lambda h: h - jnp.exp(jnp.exp(h)),
+}
+SMOOTH = {
+    "Gaussian": lambda h: -0.5 * (Y - h) ** 2 / V,
+    "Poisson": lambda h: 3 * h - jnp.exp(h),
+    "large": lambda h: 5000.0 - 0.5 * (h - 1.0) ** 2,
+}
+FACTORS = {name: f for name, (f, _, _) in LIKELIHOODS.items()} | VANISHING | SMOOTH
+LINE = Line(RULE, {name: lambda h, _, f=f: f(h) for name, f in FACTORS.items()})
+
+
+def on_the_line(name: str, mean: float, sd: float, dtype: Any = float) -> Message:
+    """The message of one of the factors."""
+    return jax.tree.map(lambda a: a[0], LINE(name, 0.0, mean, sd, dtype))
+
+
 @pytest.mark.parametrize(("mean", "sd"), CAVITIES)
 def test_a_gaussian_factor_is_its_own_site(mean: float, sd: float) -> None:
     """exp(-(y - h)² / 2v): slope sd (y - mean) / v, precision sd² / v, and the usual expected log."""
-    y, v = 1.2, 0.09
-    out = message(lambda h: -0.5 * (y - h[0]) ** 2 / v, mean, sd)
-    assert_allclose(out.slope, [sd * (y - mean) / v], rtol=1e-11)
-    assert_allclose(out.precision, [[sd * sd / v]], rtol=1e-11)
-    assert_allclose(out.log_z, -0.5 * ((y - mean) ** 2 + sd * sd) / v, rtol=1e-11)
+    out = on_the_line("Gaussian", mean, sd)
+    assert_allclose(out.slope, [sd * (Y - mean) / V], rtol=1e-11)
+    assert_allclose(out.precision, [[sd * sd / V]], rtol=1e-11)
+    assert_allclose(out.log_z, -0.5 * ((Y - mean) ** 2 + sd * sd) / V, rtol=1e-11)
     assert out.error < 1e-10
 
 
@@ -69,31 +103,15 @@ def test_a_gaussian_factor_is_its_own_site(mean: float, sd: float) -> None:
 def test_poisson_is_a_log_normal_mean(mean: float, sd: float) -> None:
     """E[exp h] = exp(mean + sd²/2), and each derivative by the mean brings down an sd."""
     rate, y = math.exp(mean + 0.5 * sd * sd), 3
-    out = message(lambda h: y * h[0] - jnp.exp(h[0]), mean, sd)
+    out = on_the_line("Poisson", mean, sd)
     truth = np.array([y * mean - rate, sd * (y - rate), sd * sd * rate])
     assert worst(out, truth) < 1e-7
     assert worst(out, truth) <= out.error < RULE.reported(jnp.dtype("float64"))
 
 
-LIKELIHOODS = {
-    "logistic": (lambda h: -jnp.logaddexp(0.0, -h[0]), lambda h: -np.logaddexp(0.0, -h), (0.0,)),
-    "Student-t": (
-        lambda h: -2.0 * jnp.log1p(((h[0] - 0.2) / 0.3) ** 2 / 3),
-        lambda h: -2.0 * math.log1p(((h - 0.2) / 0.3) ** 2 / 3),
-        (-0.8, 0.2, 1.2),
-    ),
-    "Laplace": (lambda h: -jnp.abs(h[0] - 0.2) / 0.1, lambda h: -abs(h - 0.2) / 0.1, (0.2,)),
-    "two kinks": (
-        lambda h: -3.0 * jnp.abs(h[0] - 0.2) - jnp.maximum(h[0], 1.1),
-        lambda h: -3.0 * abs(h - 0.2) - max(h, 1.1),
-        (0.2, 1.1),
-    ),
-}
-
-
 @cache
 def truth_of(name: str, mean: float, sd: float) -> np.ndarray:
-    """What scipy says of one of the likelihoods."""
+    """SciPy's expectations for one of the likelihoods."""
     _, plain, breaks = LIKELIHOODS[name]
     return by_scipy(plain, mean, sd, breaks)
 
@@ -101,51 +119,47 @@ def truth_of(name: str, mean: float, sd: float) -> np.ndarray:
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_scalar_likelihoods_against_scipy(name: str) -> None:
     """To 1e-6 on beliefs from narrow to wide, kinks at unknown places included, and the estimate covers the error."""
-    log_factor = LIKELIHOODS[name][0]
-    means, sds = (jnp.asarray(a) for a in zip(*CAVITIES, strict=True))
-    many = jax.jit(jax.vmap(lambda m, s: RULE(log_factor, m[None], s[None, None])))(means, sds)
-    for i, (mean, sd) in enumerate(CAVITIES):
-        out = jax.tree.map(lambda a, i=i: a[i], many)
-        truth = truth_of(name, mean, sd)
+    for mean, sd in CAVITIES:
+        out, truth = on_the_line(name, mean, sd), truth_of(name, mean, sd)
         assert worst(out, truth) < 1e-6, (mean, sd)
-        assert worst(out, truth) <= out.error + 1e-10, (mean, sd)  # scipy's own
+        assert worst(out, truth) <= out.error + 1e-10, (mean, sd)  # the error of SciPy's integrals
         assert out.error < RULE.report, (mean, sd)
 
 
+def test_a_batch_gives_what_each_belief_gives() -> None:
+    means, sds = (jnp.asarray(a) for a in zip(*CAVITIES, strict=True))
+    laplace = LIKELIHOODS["Laplace"][0]
+    together = jax.jit(jax.vmap(lambda m, s: RULE(lambda h: laplace(h[0]), m[None], s[None, None])))(means, sds)
+    alone = LINE("Laplace", 0.0, means, sds)
+    for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", VANISHING)
+def test_there_is_no_limit_where_the_factor_vanishes(name: str) -> None:
+    """log_z = -inf, which the kernel refuses."""
+    assert on_the_line(name, 2.0, 3.0).log_z == -jnp.inf
+
+
 def test_a_kink_known_in_advance_costs_nothing() -> None:
-    """With its landmark given a Laplace likelihood is exact: E|u| and its kin, in closed form."""
+    """With its landmark given a Laplace likelihood is exact: E|u| and the like, in closed form."""
     scale, at = 0.1, 0.2
-    marks = Marks(jnp.array([jnp.nan, at]), 0)
-    out = message(lambda h: -jnp.abs(h[0] - at) / scale, 0.3, 1.0, marks=marks)
+    landmarks = Landmarks(jnp.array([jnp.nan, at]), 0)
+    out = message(lambda h: -jnp.abs(h[0] - at) / scale, 0.3, 1.0, landmarks=landmarks)
     z = 0.3 - at  # in sds
     density, mass = math.exp(-0.5 * z * z) / math.sqrt(2 * math.pi), math.erf(z / math.sqrt(2))
     truth = np.array([-(2 * density + z * mass), -mass, 2 * density]) / scale
     assert worst(out, truth) < 1e-12
 
 
-@pytest.mark.parametrize(
-    "log_factor",
-    [
-        lambda h: jnp.where(h[0] > 0, 0.0, -jnp.inf),
-        lambda h: jnp.where(h[0] > 0, -0.5 * h[0], jnp.nan),
-        lambda h: jnp.log(h[0] + 1.0) - h[0],
-        lambda h: h[0] - jnp.exp(jnp.exp(h[0])),  # overflows
-    ],
-    ids=["step", "NaN outside the support", "log", "overflow"],
-)
-def test_there_is_no_limit_where_the_factor_vanishes(log_factor: Callable[[Any], Any]) -> None:
-    """log_z = -inf tells the guard."""
-    assert message(log_factor, 2.0, 3.0).log_z == -jnp.inf
-
-
-def test_a_sure_field_gets_no_message() -> None:
+def test_a_certain_field_gets_no_message() -> None:
     """sd 0: the factor is a number."""
-    out = message(lambda h: -jnp.abs(h[0]), 1.5, 0.0, marks=Marks(jnp.array([0.0]), 0))
+    out = message(lambda h: -jnp.abs(h[0]), 1.5, 0.0, landmarks=Landmarks(jnp.array([0.0]), 0))
     assert_allclose([out.log_z, out.slope[0], out.precision[0, 0]], [-1.5, 0.0, 0.0], atol=1e-13)
 
 
 def test_too_few_nodes_are_refused() -> None:
-    """The judge needs coefficients to look at."""
+    """The error is estimated from the last coefficients."""
     with pytest.raises(ValueError, match="at least 24"):
         Variational(nodes=10)
 
@@ -230,19 +244,16 @@ def test_points_are_many_enough_for_the_quadratics() -> None:
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_float32_is_right_to_its_digits(name: str) -> None:
     """The same beliefs in single precision, with the dtype kept and nothing marked."""
-    log_factor = LIKELIHOODS[name][0]
-    means, sds = (jnp.asarray(a, jnp.float32) for a in zip(*CAVITIES, strict=True))
-    many = jax.jit(jax.vmap(lambda m, s: RULE(log_factor, m[None], s[None, None])))(means, sds)
-    for i, (mean, sd) in enumerate(CAVITIES):
-        out = jax.tree.map(lambda a, i=i: a[i], many)
-        assert {a.dtype for a in out} == {jnp.dtype("float32")}
+    for mean, sd in CAVITIES:
+        out = on_the_line(name, mean, sd, jnp.float32)
+        assert {a.dtype for a in jax.tree.leaves(out)} == {jnp.dtype("float32")}
         assert worst(out, truth_of(name, mean, sd)) < 2e-4, (mean, sd)
         assert out.error < RULE.reported(jnp.dtype("float32")), (mean, sd)
 
 
 @pytest.mark.usefixtures("float32")
 def test_float32_survives_a_large_constant() -> None:
-    """What log f has in common everywhere is taken out before it costs digits."""
-    out = message(lambda h: 5000.0 - 0.5 * (h[0] - 1.0) ** 2, 0.3, 1.0)
+    """A large constant in log f is taken out before it costs digits."""
+    out = on_the_line("large", 0.3, 1.0, jnp.float32)
     assert_allclose([out.slope[0], out.precision[0, 0]], [0.7, 1.0], atol=5e-3)
     assert_allclose(out.log_z, 5000.0 - 0.5 * (0.49 + 1.0), rtol=1e-6)
