@@ -12,15 +12,15 @@ PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 .PHONY: help test test-slow test-papers demo reproduce check format bench clean
 
 help:
-	@echo "make test       run the tests           (ARGS='-k field' is passed on to pytest)"
-	@echo "make test-slow  run the tests that take long"
-	@echo "make test-papers  run the tests of the papers' algorithms, curves and tables"
-	@echo "make demo       run examples/demo.py"
-	@echo "make reproduce  the papers' figures and tables, the short way"
-	@echo "make check      formatting, lint, types"
-	@echo "make format     mend what check can mend"
-	@echo "make bench      run the benchmarks      (ARGS is passed on)"
-	@echo "make clean      remove environments, caches and build files"
+	@echo "make test        run the tests          (ARGS='-k field' is passed on to pytest)"
+	@echo "make test-slow   run the slow tests     (minutes; CI runs them, too)"
+	@echo "make test-papers run the papers' tests"
+	@echo "make demo        run examples/demo.py"
+	@echo "make reproduce   the papers' figures and tables, the short way"
+	@echo "make check       formatting, lint, types"
+	@echo "make format      mend what check can mend"
+	@echo "make bench       run the benchmarks      (ARGS is passed on)"
+	@echo "make clean       remove environments, caches and build files"
 
 test: $(VENV)/test.stamp
 	@$(BIN)/python -m pytest $(ARGS)

@@ -23,7 +23,7 @@ from adfpp.learn.smoothing import smooth
 from adfpp.learn.stream import NotConverged, RowsMarked
 from adfpp.model import ModelError
 from adfpp.model.closed_forms import register_tilt
-from adfpp.model.projection import PriorError
+from adfpp.model.priors import PriorError
 from adfpp.show.export import ExportWarning, loo, to_arviz
 
 __all__ = [

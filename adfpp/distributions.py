@@ -1,9 +1,10 @@
-"""Likelihoods with closed-form tilts that NumPyro does not have, as ordinary distributions, which NUTS takes too."""
+"""Likelihoods with closed-form tilts that NumPyro lacks. They are NumPyro distributions, so NUTS takes them, too."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import promote_shapes, validate_sample
 from numpyro.util import is_prng_key
@@ -17,8 +18,8 @@ __all__ = ["Probit", "Rosenblatt"]
 class Probit(Distribution):
     """A label in {0, 1} with ``P(1) = flip + (1 - 2 flip) Φ(field / noise)``.
 
-    Written in the log domain: unlike ``Bernoulli(probs=ndtr(h))`` it neither clips nor loses its gradient in the
-    tail. ``noise=0`` is the noise-free step (the perceptron).
+    It is computed in the log domain: unlike ``Bernoulli(probs=ndtr(h))`` it neither clips nor loses its gradient in
+    the tail. ``noise=0`` gives the noise-free step (the perceptron).
 
     Args:
         field: real, the linear predictor.
@@ -35,24 +36,28 @@ class Probit(Distribution):
     support = constraints.boolean  # pyright: ignore[reportAssignmentType]
     reparametrized_params = ["field"]
     pytree_data_fields = ("field", "noise", "flip")
-    field: Any
+    field: Any  # arrays, numbers, or what JAX puts in their places when it takes a pytree apart
     noise: Any
     flip: Any
 
-    def __init__(self, field: Any, noise: Any = 1.0, flip: Any = 0.0, *, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, field: ArrayLike, noise: ArrayLike = 1.0, flip: ArrayLike = 0.0, *, validate_args: bool | None = None
+    ) -> None:
         """Broadcasts the parameters against each other."""
-        self.field, self.noise, self.flip = promote_shapes(field, noise, flip)
+        # NumPyro's stubs take what this returns for one of its arguments.
+        promoted: Any = promote_shapes(field, noise, flip)
+        self.field, self.noise, self.flip = promoted
         shape = jax.numpy.broadcast_shapes(jnp.shape(field), jnp.shape(noise), jnp.shape(flip))
         super().__init__(batch_shape=shape, validate_args=validate_args)
 
-    def _log_step(self, sign: Any) -> jax.Array:
+    def _log_step(self, sign: jax.Array | float) -> jax.Array:
         """Log Φ(sign·field / noise), with noise 0 the step (one half at the boundary)."""
         smooth = normal_tail(jnp.asarray(sign * self.field / jnp.where(self.noise == 0, 1.0, self.noise)))[0]
         hard = jnp.log(jnp.heaviside(sign * self.field, 0.5))
         return jnp.where(self.noise == 0, hard, smooth)
 
     @validate_sample
-    def log_prob(self, value: Any) -> jax.Array:
+    def log_prob(self, value: ArrayLike) -> jax.Array:
         """Log probability of labels; -inf outside {0, 1}."""
         log_step = self._log_step(jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0))
         if isinstance(self.flip, int | float) and self.flip == 0:
@@ -87,7 +92,7 @@ class Probit(Distribution):
 
 
 class Rosenblatt(Distribution):
-    """The perceptron's energy as a likelihood: ``exp(-beta max(0, -s field))`` for the label s = 2 value - 1.
+    """The energy of the perceptron as a likelihood: ``exp(-beta max(0, -s field))`` for the label s = 2 value - 1.
 
     As in de Oliveira & Alamino (8)-(9) it is a Gibbs factor of the weights: at finite beta it does not sum to one
     over the labels (the sum is ``1 + exp(-beta |field|)``), so its evidence is not comparable with that of a
@@ -107,14 +112,15 @@ class Rosenblatt(Distribution):
     field: Any
     beta: Any
 
-    def __init__(self, field: Any, beta: Any = float("inf"), *, validate_args: bool | None = None) -> None:
+    def __init__(self, field: ArrayLike, beta: ArrayLike = float("inf"), *, validate_args: bool | None = None) -> None:
         """Broadcasts the parameters against each other."""
-        self.field, self.beta = promote_shapes(field, beta)
+        promoted: Any = promote_shapes(field, beta)
+        self.field, self.beta = promoted
         shape = jax.numpy.broadcast_shapes(jnp.shape(field), jnp.shape(beta))
         super().__init__(batch_shape=shape, validate_args=validate_args)
 
     @validate_sample
-    def log_prob(self, value: Any) -> jax.Array:
+    def log_prob(self, value: ArrayLike) -> jax.Array:
         """Minus beta times the potential; -inf outside {0, 1}."""
         wrong = jnp.maximum(0.0, -jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0) * self.field)
         energy = jnp.where(wrong > 0, self.beta * jnp.where(wrong > 0, wrong, 1.0), 0.0)

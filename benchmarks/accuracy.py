@@ -20,7 +20,7 @@ from scipy.special import gammaln, log_ndtr
 
 from adfpp.distributions import Probit
 from adfpp.engine.tilt import ACCURATE, AUTO, Quadrature
-from adfpp.engine.trace.field import scalar_factor
+from adfpp.engine.trace import scalar_factor
 from tests.oracles import Moments, probit_moments, tilted_moments
 
 PAGE = Path(__file__).parent.parent / "docs" / "accuracy.md"
@@ -400,8 +400,10 @@ def main() -> None:
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     truths = [references(likelihood) for likelihood in BATTERY]
-    auto, far_auto = (lines(AUTO.quadrature, 0, truths, far) for far in (False, True))
-    accurate, far_accurate = (lines(ACCURATE.quadrature, 1, truths, far) for far in (False, True))
+    default, precise = AUTO.quadrature, ACCURATE.quadrature
+    assert isinstance(default, Quadrature) and isinstance(precise, Quadrature)
+    auto, far_auto = (lines(default, 0, truths, far) for far in (False, True))
+    accurate, far_accurate = (lines(precise, 1, truths, far) for far in (False, True))
     page = _PAGE.format(
         widths=", ".join(f"{w:g}" for w in WIDTHS),
         distances=", ".join(f"{d:g}" for d in DISTANCES if d >= 0),

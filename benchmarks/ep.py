@@ -28,7 +28,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 
 import adfpp
 from adfpp.engine.tilt import moments_named
-from adfpp.judge.fits import fit_mcmc
+from adfpp.judge.runs import fit_mcmc
 from adfpp.model import read
 from models import (
     eight_schools,

@@ -8,7 +8,6 @@ import itertools
 import warnings
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,8 @@ import numpyro.distributions as dist
 from scipy import special, stats
 
 import adfpp
+from adfpp.engine.families import ByLatent
+from adfpp.engine.families.product.field_split import Splitting
 from models import ising_perceptron, mixture_weights, unknown_noise, zero_inflated
 
 PAGE = Path(__file__).parent.parent / "docs" / "products-accuracy.md"
@@ -154,10 +155,9 @@ def binary() -> list[Row]:
         logs = special.log_ndtr((2 * data["y"] - 1) * (every @ data["x"].T) / 0.5).sum(1)
         exact = special.softmax(logs) @ (every > 0)
         evidence = special.logsumexp(logs) - n * np.log(2.0)
-        limits: Any = ({"_STATES": 1 << 14}, {"_STATES": 1}, {"_STATES": 1, "_ONE_OUT": 1, "_EXPANDED": np.inf})
+        limits = (Splitting(), Splitting(states=1), Splitting(states=1, one_out=1, expanded=np.inf))
         for limit in limits:
-            with mock.patch.multiple("adfpp.marginals", **limit):
-                result, why = folded(ising_perceptron.model, "full", **data)
+            result, why = folded(ising_perceptron.model, ByLatent((), limit), **data)
             error = float(np.abs(np.asarray(result.posterior.mean()["sign"]) - exact).max())
             rows.append((f"binary weights, N = {n}", "bernoulli", why, error, abs(result.log_evidence - evidence)))
     return rows

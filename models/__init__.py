@@ -1,7 +1,7 @@
 """Plain NumPyro models, each with a `simulate` that draws data from it at a known truth.
 
-One file a model. Every file holds `model`, an ordinary NumPyro model with one observed site `y` in a plate
-`rows` sized from its arguments, and `simulate(rng_key, num_rows, ...)`, which returns a `Simulation`:
+Each file has one model: `model` is an ordinary NumPyro model with one observation `y` in a plate `rows` that is sized
+from its arguments, and `simulate(rng_key, num_rows, ...)` returns a `Simulation`:
 
     from models import logistic
 
@@ -28,7 +28,7 @@ NAMES = (
     "hierarchy",
 )
 
-# The prior of one of their sites depends on another site, all but in the non-centred form.
+# The prior of one of their latents depends on another latent, except in the non-centred form.
 HIERARCHIES = (
     "eight_schools",
     "eight_schools_noncentred",
@@ -37,13 +37,13 @@ HIERARCHIES = (
     "random_walk",
 )
 
-# Their latent sites are discrete: NUTS cannot sample them.
+# Their latents are discrete: NUTS cannot sample them.
 DISCRETE = ("ising_perceptron",)
 
-# Some of their sites are at home in a space of their own: a precision, a rate, a probability.
+# Some of their latents have a native family: a precision, a rate, a probability.
 PRODUCTS = ("unknown_noise", "zero_inflated", "mixture_weights")
 
-# Their rows depend on nearly all latent numbers in no affine way: Monte Carlo moments.
+# Their rows depend on nearly all latents, and not through an affine field: their moments are computed by Monte Carlo.
 NETWORKS = ("network",)
 
 Array = jax.Array | np.ndarray
@@ -54,7 +54,7 @@ class Simulation(NamedTuple):
 
     Attributes:
         data: keyword arguments of the model: arrays with one entry a row, and constants as Python numbers.
-        truth: the true value of every latent site, by name.
+        truth: the true value of every latent, by name.
     """
 
     data: dict[str, Any]

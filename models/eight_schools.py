@@ -1,7 +1,7 @@
 """Eight schools, centred: y ~ Normal(effect[school], error), effect ~ Normal(mu, tau).
 
-Rubin's parallel experiments: each row is an estimate of one school's effect with a known standard error. The effects'
-prior depends on mu and tau, so what a row says of its school goes on to the scale of all schools.
+Rubin's parallel experiments: each row is an estimate of one school's effect with a known standard error. The prior
+of the effects depends on mu and tau, so a row of one school also changes the belief about the scale of all schools.
 """
 
 import jax

@@ -1,7 +1,7 @@
 """Eight schools, non-centred: y ~ Normal(mu + tau z[school], error), z ~ Normal(0, 1).
 
-The same posterior of the effects as `eight_schools`, in other numbers: the prior is independent, and each row depends
-on three latents.
+The effects have the same posterior as in `eight_schools`, with other latents: their priors are independent, and each
+row depends on three of them.
 """
 
 import jax

@@ -1,7 +1,8 @@
 """Mixture of two Gaussians with an indicator a row: which ~ Categorical(weights), y ~ Normal(mu[which], scale).
 
-The indicators are enumerated row by row; their posteriors are the responsibilities. It is the model of
-`MixtureSameFamily`, written the way it is thought. NUTS takes it with funsor installed, which enumerates as well.
+The indicators are enumerated row by row; their posteriors are the responsibilities. The model is
+that of `MixtureSameFamily`, with the indicators written out. NUTS takes it if funsor is installed, which enumerates
+them as well.
 """
 
 from typing import Any

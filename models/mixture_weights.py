@@ -1,7 +1,7 @@
 """Mixture of two Gaussians with unknown weights and means: weights ~ Dirichlet(1, 1), mu ~ Normal.
 
-With family={"weights": "dirichlet"} the weights are held on the simplex, and each row is integrated over them and over
-both means.
+With family={"weights": "dirichlet"} the belief about the weights is a Dirichlet distribution, and each row is
+integrated over them and over both means.
 """
 
 from typing import Any

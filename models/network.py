@@ -1,8 +1,8 @@
 """Two-layer network: P(y = 1) = 1 / (1 + exp(−(Σ_h c_h tanh(x·a_h + b_h) + bias))).
 
-The outlook of Opper, A Bayesian approach to online learning: a model whose Gaussian averages need Monte Carlo. The
-prior means of the input weights point in fixed, different directions: without them every hidden unit is like every
-other and like its own mirror image, and a Gaussian belief that averages over them all learns nothing in one pass.
+Opper, A Bayesian approach to online learning, mentions such models in his outlook: their Gaussian averages need Monte
+Carlo. The prior means of the input weights point in fixed, different directions: without them every hidden unit is like
+every other and like its own mirror image, and a Gaussian belief that averages over them learns nothing in one pass.
 """
 
 import jax

@@ -1,7 +1,7 @@
-"""Poisson regression with a random effect of every row's own: y ~ Poisson(exp(x·w + b + tau z)), z ~ Normal(0, 1).
+"""Poisson regression with a random effect for every row: y ~ Poisson(exp(x·w + b + tau z)), z ~ Normal(0, 1).
 
-The effects make the counts more spread out than a Poisson's. Every row has one, so that they are integrated out row by
-row: what is learned are w, b and, unless it is given, tau.
+The effects make the counts more spread out than those of a Poisson. Every row has one, and it is integrated out row by
+row: the belief is about w, b and, unless it is given, tau.
 """
 
 import jax

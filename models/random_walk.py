@@ -1,4 +1,4 @@
-"""A level that wanders: y ~ Normal(level[time], noise), level a random walk whose steps are Normal(0, tau).
+"""A level that drifts: y ~ Normal(level[time], noise), level a random walk whose steps are Normal(0, tau).
 
 The walk is written by its steps in a plate, so that each step's prior depends on tau alone; a row's level is the sum of
 the steps before it. Rows may come in any order, several to a time or none.

@@ -3,8 +3,8 @@
 Equations (8)–(9) of de Oliveira and Alamino, Performance of the Bayesian online algorithm for the
 perceptron. At the default beta = inf the weight is a step: the posterior is the prior cut down to the w
 that get every label right, and the length of w cannot be learned. A step has no gradient, so NUTS cannot
-sample that case; give it a finite beta. There the weights of the two labels do not quite sum to one: it is
-a price, not a probability.
+sample that case; give it a finite beta. At a finite beta the weights of the two labels do not
+sum to one: they are not probabilities.
 """
 
 import jax
@@ -18,7 +18,7 @@ from models import Array, Simulation
 
 
 def model(x: Array, y: Array | None = None, beta: float = float("inf"), scale: float = 1.0) -> None:
-    """Perceptron with a price on errors in proportion to their depth.
+    """Perceptron whose errors cost in proportion to their depth.
 
     Args:
         x: inputs, (rows, d).

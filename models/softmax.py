@@ -1,6 +1,6 @@
 """Multinomial logistic regression: P(y = c) ∝ exp(x·w_c + b_c).
 
-Adding one vector to every w_c changes nothing in the likelihood; the prior alone settles that direction.
+Adding one vector to every w_c changes nothing in the likelihood; only the prior determines that direction.
 """
 
 import jax

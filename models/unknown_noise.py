@@ -1,7 +1,7 @@
 """Linear regression whose noise is unknown: y ~ Normal(x·w, 1 / √precision), precision ~ Gamma.
 
-With the precision held in its own space (family={"precision": "gamma"}) each row is integrated over two numbers: the
-field x·w, which is Gaussian, and the precision.
+With family={"precision": "gamma"} the belief about the precision is a Gamma distribution, and each row is integrated
+over two numbers: the field x·w, which is Gaussian, and the precision.
 """
 
 from typing import Any

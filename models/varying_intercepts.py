@@ -1,7 +1,7 @@
 """Intercepts that vary by group, centred: y ~ Normal(w[group] + slope x, noise), w ~ Normal(mu, tau).
 
 The model of radon in houses: groups are counties of very unequal size, x is the floor that was measured on, and small
-groups borrow from the large ones. The noise is learned too.
+groups learn from the large ones through mu and tau. The noise is learned too.
 """
 
 import jax

@@ -1,6 +1,6 @@
 """Counts with too many zeros: y is 0 with probability gate, and Poisson(rate) otherwise.
 
-Both parameters are at home in their own spaces: family={"gate": "beta", "rate": "gamma"}.
+Both parameters have native families: family={"gate": "beta", "rate": "gamma"}.
 """
 
 import jax

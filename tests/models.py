@@ -91,7 +91,7 @@ def groups(x: Any, group: Any, y: Any = None) -> None:
     mu = numpyro.sample("mu", dist.Normal(0, 1))
     tau = numpyro.sample("tau", dist.LogNormal(-0.5, 0.5))
     with numpyro.plate("groups", GROUPS):
-        a = numpyro.sample("a", dist.Normal(mu, tau))
+        a: Any = numpyro.sample("a", dist.Normal(mu, tau))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=a[group] + x[:, 0]), obs=y)
 

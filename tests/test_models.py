@@ -21,6 +21,7 @@ NUM_ROWS = 2000
 ALL = (*models.NAMES, *models.HIERARCHIES)
 MODELS = {name: import_module(f"models.{name}") for name in ALL}
 SMOOTH = [name for name in ALL if name != "rosenblatt"]  # a step has no gradient to test
+FEW = ("poisson", "student_t", "mixture", "hierarchy", "random_walk", "unknown_noise")  # a Hessian takes its time
 
 every_model = pytest.mark.parametrize("name", ALL)
 
@@ -41,12 +42,12 @@ def arrays(data: dict[str, Any], start: int = 0, stop: int = NUM_ROWS) -> dict[s
     return {key: value[start:stop] for key, value in data.items() if isinstance(value, np.ndarray)}
 
 
-def sites(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """The model's sample sites, with the latents at the truth."""
+def statements(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """NumPyro's record of the model's latents and observations, with the latents at the truth."""
     truth = jax.tree.map(jnp.asarray, simulation(name).truth)
     model = substitute(MODELS[name].model, data=truth)
     found = trace(seed(model, jax.random.key(1))).get_trace(**data)
-    return {key: site for key, site in found.items() if site["type"] == "sample"}
+    return {key: message for key, message in found.items() if message["type"] == "sample"}
 
 
 @cache
@@ -55,7 +56,7 @@ def row_log_density(name: str) -> Callable[[dict[str, Any]], jax.Array]:
 
     @jax.jit
     def log_density_at_truth(arrays: dict[str, Any]) -> jax.Array:
-        y = sites(name, simulation(name).data | arrays)["y"]
+        y = statements(name, simulation(name).data | arrays)["y"]
         return y["fn"].log_prob(y["value"])
 
     return log_density_at_truth
@@ -71,19 +72,19 @@ def test_simulate_is_a_function_of_the_key(name: str) -> None:
 
 @every_model
 def test_simulation_fits_the_model(name: str) -> None:
-    """Data have a row each, the truth covers every latent site, and y lies in the support."""
+    """Data have a row each, the truth covers every latent, and y lies in the support."""
     data, truth = simulation(name)
     for key, value in data.items():
         if isinstance(value, np.ndarray):
             assert value.shape[0] == NUM_ROWS, key
         else:
             assert type(value) in (int, float), key
-    found = sites(name, data)
+    found = statements(name, data)
     y = found.pop("y")
     assert y["is_observed"]
     assert y["fn"].batch_shape == (NUM_ROWS,)
     assert np.all(y["fn"].support(data["y"]))
-    assert {key: site["fn"].shape() for key, site in found.items()} == {
+    assert {key: message["fn"].shape() for key, message in found.items()} == {
         key: value.shape for key, value in truth.items()
     }
 
@@ -103,14 +104,16 @@ def test_rows_add_up(name: str) -> None:
 def test_simulated_rows_look_like_the_models_own(name: str) -> None:
     """At the truth, y from `simulate` and from the model agree in mean log density, to 4 standard errors."""
     data = simulation(name).data
-    y = sites(name, without_y(data))["y"]["value"]
+    y = statements(name, without_y(data))["y"]["value"]
     simulated = np.asarray(row_log_density(name)(arrays(data)))
     drawn = np.asarray(row_log_density(name)(arrays(data) | {"y": y}))
     error = np.sqrt((simulated.var() + drawn.var()) / NUM_ROWS)
     assert abs(simulated.mean() - drawn.mean()) <= 4 * error
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in SMOOTH]
+)
 def test_truth_is_plausible(name: str) -> None:
     """The posterior's score test takes the truth and rejects a point nearby.
 
@@ -141,12 +144,18 @@ def test_prior_predictive(name: str) -> None:
     draws = Predictive(MODELS[name].model, num_samples=1)(jax.random.key(2), **without_y(data))
     shapes = {key: (1, *value.shape) for key, value in {**truth, "y": data["y"]}.items()}
     assert {key: value.shape for key, value in draws.items()} == shapes
-    for key, site in sites(name, data).items():
-        assert np.all(site["fn"].support(draws[key])), key
+    for key, message in statements(name, data).items():
+        assert np.all(message["fn"].support(draws[key])), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "constants"), [("rosenblatt", {"beta": 2.0}), ("hierarchy", {}), ("item_response", {})]
+    ("name", "constants"),
+    [
+        ("rosenblatt", {"beta": 2.0}),
+        ("hierarchy", {}),
+        ("item_response", {}),
+    ],
 )
 def test_nuts_takes_the_model(name: str, constants: dict[str, float]) -> None:
     """A short run moves and stays finite."""

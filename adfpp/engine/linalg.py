@@ -1,15 +1,18 @@
-"""Triangular roots of a few numbers, written out: a call of the library would cost a row more than its arithmetic."""
+"""Algebra of small triangular matrices.
 
-from typing import Any
+Up to four rows it is written out number by number, because a call of a library would cost a row of data more than its
+arithmetic does.
+"""
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
 
-_WRITTEN_OUT = 4
+_WRITTEN_OUT = 4  # beyond it the written-out program is larger and no faster
 
 
-def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """F = L Q, with L ``(k, k)`` lower triangular and the rows of Q ``(k, N)`` orthonormal, 0 where F is deficient."""
+def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
+    """F = L Q, with L lower triangular and the rows of Q orthonormal, or 0 where the rows of F are dependent."""
     size = f.shape[0]
     if size == 0:
         return jnp.zeros((0, 0), f.dtype), f
@@ -23,17 +26,22 @@ def whiten(f: jax.Array) -> tuple[jax.Array, jax.Array]:
     return (r * sign[:, None]).T, _over((q * sign).T, jnp.ones((), f.dtype), jnp.all(jnp.isfinite(r)))
 
 
-def _over(a: jax.Array, norm: jax.Array, usable: jax.Array) -> jax.Array:
-    """A / norm, or zero: a row that is not finite must not reach the belief even when multiplied by nothing."""
+def root_of_product(f: Float[Array, "k n"]) -> Float[Array, "k k"]:
+    """Lower triangular L with L Lᵀ = F Fᵀ."""
+    return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else whiten(f)[0]
+
+
+def _over(a: Float[Array, "*n"], norm: Float[Array, ""], usable: Bool[Array, ""]) -> Float[Array, "*n"]:
+    """A / norm, or zero: a row that is not finite must not reach the belief, even multiplied by 0."""
     return jnp.where(usable, a * (1.0 / jnp.where(usable, norm, 1.0)), 0.0)
 
 
-def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Gram-Schmidt, each row cleaned twice: enough for any conditioning."""
+def _gram_schmidt(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
+    """Gram-Schmidt; each row is made orthogonal to those before it twice, which is enough for any conditioning."""
     size, dtype = f.shape[0], f.dtype
-    rows: list[jax.Array] = []
+    rows: list[Float[Array, " n"]] = []
     scale = [[jnp.zeros((), dtype)] * size for _ in range(size)]
-    tiny = 4.0 * float(jnp.finfo(dtype).eps)
+    tiny = 4.0 * float(jnp.finfo(dtype).eps)  # a remainder below it consists of rounding
     for i in range(size):
         rest, before = f[i], jnp.sqrt(f[i] @ f[i])
         for _ in range(2):
@@ -43,18 +51,18 @@ def _gram_schmidt(f: jax.Array) -> tuple[jax.Array, jax.Array]:
                 rest = rest - part * q
         norm = jnp.sqrt(rest @ rest)
         usable = (norm > tiny * before) & (norm < jnp.inf)
-        # NaN stays in the scale, for the guard to see
+        # NaN stays in the scale, where the guard finds it
         scale[i][i] = jnp.where(norm <= tiny * before, 0.0, norm)
         rows.append(_over(rest, norm, usable))
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
-def small_cholesky(a: jax.Array) -> jax.Array:
-    """Lower Cholesky root of a 2×2 or 3×3 matrix, written out: NaN where it is not positive definite."""
+def small_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """Lower Cholesky root of a small matrix, written out: NaN where it is not positive definite."""
     size = a.shape[0]
-    rows: list[list[jax.Array]] = []
+    rows: list[list[Float[Array, ""]]] = []
     for i in range(size):
-        row: list[jax.Array] = []
+        row: list[Float[Array, ""]] = []
         for j in range(i):
             row.append((a[i, j] - sum(row[m] * rows[j][m] for m in range(j))) / rows[j][j])
         row.append(jnp.sqrt(a[i, i] - sum(x * x for x in row)))
@@ -63,14 +71,14 @@ def small_cholesky(a: jax.Array) -> jax.Array:
     return jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])
 
 
-def reversed_cholesky(a: jax.Array) -> jax.Array:
+def reversed_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """Upper triangular U with U Uᵀ = a, NaN where a is not positive definite."""
     size = a.shape[0]
     if size == 1:
         return jnp.sqrt(a)
     if size > _WRITTEN_OUT:
         return jnp.linalg.cholesky(a[::-1, ::-1])[::-1, ::-1]
-    u: list[list[Any]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
+    u: list[list[Float[Array, ""]]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
     for j in reversed(range(size)):
         u[j][j] = jnp.sqrt(a[j, j] - sum(u[j][m] * u[j][m] for m in range(j + 1, size)))
         for i in range(j):
@@ -78,14 +86,14 @@ def reversed_cholesky(a: jax.Array) -> jax.Array:
     return jnp.stack([jnp.stack(row) for row in u])
 
 
-def inverse_lower(a: jax.Array) -> jax.Array:
+def inverse_lower(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """Inverse of a lower triangular matrix."""
     size = a.shape[0]
     if size == 1:
         return 1.0 / a
     if size > _WRITTEN_OUT:
         return jax.scipy.linalg.solve_triangular(a, jnp.eye(size, dtype=a.dtype), lower=True)
-    x: list[list[Any]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
+    x: list[list[Float[Array, ""]]] = [[jnp.zeros((), a.dtype)] * size for _ in range(size)]
     for i in range(size):
         x[i][i] = 1.0 / a[i, i]
         for j in range(i):
@@ -93,19 +101,19 @@ def inverse_lower(a: jax.Array) -> jax.Array:
     return jnp.stack([jnp.stack(row) for row in x])
 
 
-def inverse_upper(a: jax.Array) -> jax.Array:
+def inverse_upper(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """Inverse of an upper triangular matrix."""
     return inverse_lower(a.T).T
 
 
-def inverse_of(root: jax.Array) -> jax.Array:
-    """Inverse of any small root."""
+def inverse_of(root: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """Inverse of any small matrix."""
     size = root.shape[0]
     if size == 1:
         return 1.0 / root
     return jnp.linalg.inv(root) if size > 2 else _inverse_two(root)
 
 
-def _inverse_two(a: jax.Array) -> jax.Array:
+def _inverse_two(a: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
     determinant = a[0, 0] * a[1, 1] - a[0, 1] * a[1, 0]
     return jnp.stack([jnp.stack([a[1, 1], -a[0, 1]]), jnp.stack([-a[1, 0], a[0, 0]])]) / determinant

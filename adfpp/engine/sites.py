@@ -130,16 +130,14 @@ def cavity(site: jax.Array, mean: jax.Array, scale: jax.Array, power: jax.Array,
     )
 
 
-def told(tilted: Tilted | Message, cavity: Cavity) -> tuple[Message, jax.Array]:
-    """What a factor says, from the moments of cavity times a fraction of it, in the belief's whitened field.
+def message_of(tilted: Tilted, cavity: Cavity) -> tuple[Message, jax.Array]:
+    """A factor's message in the belief's whitened field, from the moments of cavity times a fraction of the factor.
 
     A precision that is negative by no more than the moments' own error is set to 0, keeping the tilted mean.
 
     Returns:
         The message, and whether it was changed so.
     """
-    if isinstance(tilted, Message):  # the limit of power 0: the cavity is the belief
-        return tilted, jnp.zeros((), bool)
     size, dtype = tilted.shift.shape[0], tilted.shift.dtype
     inverse = inverse_of(tilted.root)
     whole = inverse.T @ inverse  # precision of the tilted v
@@ -158,7 +156,7 @@ def told(tilted: Tilted | Message, cavity: Cavity) -> tuple[Message, jax.Array]:
 def site_of(message: Message, mean: jax.Array, scale: jax.Array) -> jax.Array:
     """The site of a message in the belief's whitened field, ``h = mean + scale @ u``."""
     pivots = jnp.diagonal(scale)
-    # a direction that the belief does not know has no say: its rows in the message are 0
+    # a direction that the belief does not know gets no message: its rows in the message are 0
     usable = jnp.where(pivots > 0, 0.0, 1.0)
     back = inverse_lower(scale + jnp.diag(usable))
     precision = back.T @ message.precision @ back

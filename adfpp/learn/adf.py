@@ -4,8 +4,9 @@ import contextlib
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,16 @@ import numpy as np
 from jax.core import Tracer
 
 from adfpp.engine.dynamics import Dynamics, Places, Static
-from adfpp.engine.families import Belief, Family, Gaussian, Product, asked_family
-from adfpp.engine.kernel import Draws, Exchange, Moving, fold_prior, fold_rows
-from adfpp.engine.status import RowInfo, Status
-from adfpp.engine.tilt import Moments, moments_named
-from adfpp.learn.explain import Explanation, explanation
+from adfpp.engine.families import Belief, Exchange, Family, Gaussian
+from adfpp.engine.kernel import Draws, Moving, visit_prior, visit_rows
+from adfpp.engine.status import RowInfo, Status, is_refused
+from adfpp.engine.tilt import Moments
+from adfpp.learn.explain import Explanation
+from adfpp.learn.keys import PickledByFields
+from adfpp.learn.learner import Learner, checked_prior, state_of
 from adfpp.learn.posterior import Posterior
-from adfpp.learn.results import Result, Run, remembering
-from adfpp.learn.session import Calls, Plan
+from adfpp.learn.results import Result, Run
+from adfpp.learn.session import Call
 from adfpp.learn.stream import (
     Interrupted,
     Log,
@@ -31,13 +34,19 @@ from adfpp.learn.stream import (
     stretches,
     suitable_chunk,
 )
-from adfpp.model import ModelError, PriorGroup, Program, local_posterior
+from adfpp.model import ModelError, Program, local_posterior
 
 ADFInfo = RowInfo
 ADFResult = Result
 
 
-class ADFState(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("belief", "rows", "clock", "setup", "rng_key", "priors"),
+    meta_fields=("fingerprint",),
+)
+@dataclass(frozen=True)
+class ADFState(PickledByFields):
     """What an online learner keeps: a pytree of arrays, whatever the length of the stream.
 
     Attributes:
@@ -47,8 +56,10 @@ class ADFState(NamedTuple):
         setup: What the dynamics keeps.
         rng_key: For moment rules that draw: a row's points come from this key and the number of rows absorbed before,
             so that the same state and rows give the same belief, in one batch or in many.
-        priors: ``{key: (E, numbers)}`` sites of the prior's factors, of latent sites whose prior depends on others:
-            they are visited again at the end of every batch, so that the scales of groups learn on a stream.
+        priors: ``{key: (E, numbers)}`` sites of the prior's factors, of latents whose prior depends on others: they are
+            visited again at the end of every batch, so that the scales of groups learn on a stream.
+        fingerprint: Which model, family, dtype and latents the state belongs to. It is no array: JAX treats it as part
+            of the state's structure.
     """
 
     belief: Any
@@ -57,6 +68,11 @@ class ADFState(NamedTuple):
     setup: Any
     rng_key: jax.Array
     priors: dict[str, jax.Array]
+    fingerprint: str | None = None
+
+    def _replace(self, **changes: Any) -> "ADFState":
+        """The state with other values in some fields."""
+        return replace(self, **changes)
 
 
 class RowRefused(ValueError):
@@ -75,10 +91,10 @@ class RowRefused(ValueError):
 
 
 _RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size snapshots".split())
-_OFTEN = 8  # calls with the same odd length after which its trimming is worth compiling
+_OFTEN = 8  # calls with the same odd length after which it is worth compiling a program that trims to it
 
 
-class ADF:
+class ADF(Learner):
     """Online Bayesian inference by assumed-density filtering ("posterior as prior", one row at a time).
 
     Example:
@@ -91,11 +107,11 @@ class ADF:
 
     Args:
         model: An ordinary NumPyro model, the callable that NUTS takes.
-        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space; or ``{site: family}``, where a site
-            may also be "bernoulli", "categorical", "beta", "gamma", "inverse_gamma" or "dirichlet" in its own space.
-            Discrete sites are Bernoulli or categorical by themselves.
+        family: "full", "diagonal" or "spherical" Gaussian in unconstrained space; or ``{latent: family}``, where a
+            latent may also be "bernoulli", "categorical", "beta", "gamma", "inverse_gamma" or "dirichlet" in its native
+            space. Discrete latents are Bernoulli or categorical without being asked for.
         moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
-        dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it stays put
+        dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it does not move
             when None.
         rows: Names of the arguments that carry rows; found from the model when None.
     """
@@ -109,36 +125,26 @@ class ADF:
         rows: Sequence[str] | None = None,
     ) -> None:
         """Checks the options; the model is read when data first shows its shapes."""
-        if not callable(model):
-            raise TypeError(f"model must be a callable with numpyro.sample statements; it is {model!r}.")
-        self.model = model
-        self.family = asked_family(family)
-        self.moments = moments_named(moments)
+        super().__init__(model, family, moments, rows, _RESERVED, revisited=False)
         self.dynamics = dynamics if dynamics is not None else Static()
-        self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
-        parameters = inspect.signature(model).parameters
-        clashes = sorted(_RESERVED & set(parameters))
-        if clashes:
-            raise ValueError(f"The model's argument {clashes[0]!r} is also an option of ADF's methods; rename it.")
-        self._takes_dt = "dt" in parameters
-        self.calls = Calls(model, self.rows, self.moments, self.family, self._compiled)
+        self._takes_dt = "dt" in inspect.signature(model).parameters
         self._lengths: Counter[int] = Counter()
+        self._tasks: dict[Program, Task] = {}
+
+    def _options(self) -> dict[str, Any]:
+        return {"family": self.family, "moments": self.moments, "dynamics": self.dynamics, "rows": self.rows}
 
     # ------------------------------------------------------------------------------------------ reading
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How the model is understood: sites, factors with their fields and moment rules, rows and constants.
+        """How the model is understood: latents, factors with their fields and moment rules, rows and constants.
 
         Args:
             *args: The model's arguments.
-            **kwargs: The model's keyword arguments.
+            **kwargs: The model's keyword arguments; also ``prior``, as in ``init``.
         """
         prior = kwargs.pop("prior", None)
-        kwargs = self.without_dt(kwargs)[0]
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        self.calls.check(plan.program, rows, shared)
-        found = self.calls.prior(plan.program, rows, shared, prior, revisited=False)
-        return explanation(plan.program, found)
+        return self._explain(prior, args, self.without_dt(kwargs)[0])
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
         """The state before any row. Shapes only are read from the data.
@@ -150,41 +156,39 @@ class ADF:
                 another with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
             **kwargs: The model's keyword arguments.
         """
-        kwargs = self.without_dt(kwargs)[0]
-        if prior is not None and not isinstance(prior, Posterior | Mapping):
-            raise TypeError(
-                f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
-            )
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        program = plan.program
-        self.calls.check(program, rows, shared)
+        call = self.resolve(args, self.without_dt(kwargs)[0])
+        program = call.program
+        self.session.check(call)
         self._refuse_moving(program)
-        _, (belief, priors) = self.calls.start(program, rows, shared, prior, revisited=False)
+        _, (belief, priors) = self.session.start(call, checked_prior(prior), revisited=False)
+        setup: Any = ()
         if not isinstance(self.dynamics, Static):
-            priors = {}  # what the prior says of θ at the beginning, it does not say of θ later
-        self.calls.latest = program
-        places = [Places(s.name, s.where, s.unconstrained_shape) for s in program.latents]
-        setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
-        return ADFState(belief, jnp.zeros((), int), jnp.zeros((), program.dtype), setup, rng_key, priors)
+            priors = {}  # the prior describes θ at the beginning, and not θ later
+            places = [Places(v.name, v.where, v.unconstrained_shape) for v in program.latents]
+            setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
+        self.session.latest = program
+        zero = jnp.zeros((), program.dtype)
+        return ADFState(belief, jnp.zeros((), int), zero, setup, jnp.array(rng_key), priors, program.fingerprint)
 
     def _refuse_moving(self, program: Program) -> None:
-        if isinstance(program.family, Product) and not isinstance(self.dynamics, Static):
-            names = ", ".join(s.name for s in program.latents if s.native is not None) or "the blocks"
+        if not program.family.gaussian and not isinstance(self.dynamics, Static):
+            names = ", ".join(v.name for v in program.latents if v.native is not None) or "the blocks"
             raise ModelError(
                 f"dynamics={type(self.dynamics).__name__} moves Gaussian beliefs; this is a product ({names} in "
-                "its own space). Hold all sites as one Gaussian, family='full', or leave the dynamics out."
+                "native space). Store all latents as one Gaussian, family='full', or leave the dynamics out."
             )
 
-    def _compiled(self, program: Program) -> Callable[..., Any]:
-        """The program's fold, compiled for each length of batch."""
-        return jax.jit(
-            partial(_fold, program.family, self.dynamics, program, partial(self.calls.prior_groups, program))
-        )
+    def task(self, program: Program) -> "Task":
+        """The program with the dynamics, the static argument of what is compiled."""
+        try:
+            return _shared_task(program, self.dynamics)
+        except TypeError:  # dynamics with arrays among their options
+            return self._tasks.setdefault(program, Task(program, self.dynamics))
 
-    # ------------------------------------------------------------------------------------------ folding
+    # ------------------------------------------------------------------------------------------ updating
 
     def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
-        """Folds some rows in, in order.
+        """Absorbs some rows, in order.
 
         It can be used inside ``jax.jit``, ``vmap`` and ``scan``. It waits for the result only if ``strict``, and
         in the first few calls with a length that is not a power of two, whose info comes back as NumPy arrays.
@@ -201,12 +205,12 @@ class ADF:
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self.without_dt(kwargs)
-        plan, rows, shared = self.calls.planned(args, kwargs, going_on=True)
-        self.calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
-        if not isinstance(state.belief.mean, Tracer):
-            self.calls.check(plan.program, rows, shared)
-        count = rows[0].shape[0]
-        state, info = self._fold(plan, state, rows, shared, gaps, count)
+        call = self.resolve(args, kwargs, going_on=True)
+        self.session.refuse_foreign(state, call.program)
+        if not call.entry.checked and not isinstance(state.belief.mean, Tracer):
+            self.session.check(call)
+        count = call.rows[0].shape[0]
+        state, info = self._absorb(call, state, call.rows, gaps, count)
         if strict:
             _raise_first(info.status, ADFResult(state, info))
         return state, info
@@ -222,21 +226,20 @@ class ADF:
             kwargs = {k: v for k, v in kwargs.items() if k != "dt"}
         return dict(kwargs), gaps
 
-    def _fold(
-        self, plan: Plan, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: int
-    ) -> tuple[ADFState, ADFInfo]:
-        """Pads to a power of two, folds, trims."""
+    def _absorb(self, call: Call, state: ADFState, rows: list[Any], gaps: Any, count: int) -> tuple[ADFState, ADFInfo]:
+        """Pads to a power of two, absorbs, trims."""
         if gaps is not None:
-            gaps = _checked_gaps(gaps, count, state.clock.dtype)
+            gaps = checked_gaps(gaps, count, state.clock.dtype)
+        task, shared = self.task(call.program), call.shared
         length = 1 << (count - 1).bit_length()
         if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
-            return plan.compiled(state, rows, shared, gaps, count)
+            return _absorb(task, state, rows, shared, gaps, count)
         rows = [padded(a, length) for a in rows]
-        state, info = plan.compiled(state, rows, shared, None if gaps is None else padded(gaps, length), count)
+        state, info = _absorb(task, state, rows, shared, None if gaps is None else padded(gaps, length), count)
         self._lengths[count] += 1
         if self._lengths[count] >= _OFTEN:
             return state, _trim(info, count)
-        # compiling a slice for every length a stream may come in would cost more than waiting
+        # compiling a slice for every length that a stream may have would cost more than waiting for the result
         return state, RowInfo(*(np.asarray(a)[:count] for a in info))
 
     def run(
@@ -253,16 +256,16 @@ class ADF:
         snapshots: int | None = None,
         **kwargs: Any,
     ) -> ADFResult:
-        """Folds a whole stream, chunk by chunk, with a progress bar.
+        """Absorbs a whole stream, chunk by chunk, with a progress bar.
 
-        Interrupted (Ctrl-C), it warns how far it came and gives back what was reached.
+        Interrupted (Ctrl-C), it warns how far it came and returns what was reached.
 
         Args:
             rng_key: Key, for ``init`` and for shuffling.
             *args: The model's arguments: the whole stream. NumPy memory maps are read a chunk at a time.
             state: Where to go on from; the prior when None.
             prior: As in ``init``.
-            shuffle: Whether to fold the rows in random order. Do so for data sets that are not time series: one pass
+            shuffle: Whether to absorb the rows in random order. Do so for data sets that are not time series: one pass
                 over rows sorted by label or group is badly off.
             progress_bar: Whether to show one.
             info: "all" rows' info, every k-th row's (an integer k), or "totals".
@@ -273,7 +276,8 @@ class ADF:
 
         Returns:
             ``ADFResult(state, info)``: info is ``ADFInfo`` of NumPy arrays in the order of the data ("all"), of every
-            k-th row folded, or ``ADFTotals``. The result also has ``posterior`` and ``trajectory``, and runs ``again``.
+            k-th row absorbed, or ``ADFTotals``. The result also has ``posterior`` and ``trajectory``, and runs
+            ``again``.
         """
         if info not in ("all", "totals") and not (isinstance(info, int) and info >= 1):
             raise ValueError(f'info must be "all", "totals" or a whole number of rows; it is {info!r}.')
@@ -288,95 +292,92 @@ class ADF:
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
             raise ValueError("Give either state (to go on) or prior (to begin), not both.")
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        self.calls.refuse_foreign(state.belief.mean.shape[-1], plan.program)
-        self.calls.check(plan.program, rows, shared)
+        call = self.resolve(args, kwargs)
+        program, rows = call.program, call.rows
+        self.session.refuse_foreign(state, program)
+        self.session.check(call)
         total = rows[0].shape[0]
         if gaps is not None:
-            gaps = _checked_gaps(gaps, total, state.clock.dtype)
+            gaps = checked_gaps(gaps, total, state.clock.dtype)
         order = np.asarray(jax.random.permutation(shuffle_key, total)) if shuffle else None
         chunk = chunk_size or suitable_chunk(rows, total)
         log = Log(info, total, order)
         recorder = Recorder(snapshots) if snapshots is not None else None
-        begun = prior
+        start = prior
         if options["state"] is not None or isinstance(prior, Posterior):
-            begun = Posterior(plan.program, plan.program.family, state.belief)
+            start = Posterior(program, program.family, state.belief)
 
         def reached(state: ADFState, seen: int) -> ADFResult:
-            trajectory = recorder.trajectory(plan.program.size) if recorder is not None else None
-            posterior = Posterior(plan.program, plan.program.family, state.belief)
-            run = Run(self, posterior, begun, trajectory, seen, order, rng_key, options)
-            return remembering(ADFResult(state, log.info(seen)), run)
+            trajectory = recorder.trajectory(program.size) if recorder is not None else None
+            posterior = Posterior(program, program.family, state.belief)
+            run = Run(self, posterior, start, trajectory, seen, order, rng_key, options)
+            return ADFResult(state, log.info(seen), run)
 
         with progress(total, progress_bar) as bar, contextlib.suppress(Interrupted):
-            for start, stop in stretches(total, chunk, snapshots):
-                some = slice(start, stop) if order is None else order[start:stop]
+            for first, stop in stretches(total, chunk, snapshots):
+                some = slice(first, stop) if order is None else order[first:stop]
                 taken = [a[some] for a in rows]
-                with interruptible(start, total):
-                    new, now = self._fold(
-                        plan, state, taken, shared, None if gaps is None else gaps[some], stop - start
-                    )
+                with interruptible(first, total):
+                    new, now = self._absorb(call, state, taken, None if gaps is None else gaps[some], stop - first)
                     now = jax.device_get(now)
                 state = new
-                log.add(now, start)
+                log.add(now, first)
                 if recorder is not None:
-                    recorder.add(now, stop, total, partial(self._moments, plan.program, state.belief))
-                if strict and now.status.max() >= Status.NOT_FINITE:
-                    row = int(np.argmax(now.status >= Status.NOT_FINITE))
-                    where = start + row if order is None else int(order[start + row])
+                    recorder.add(now, stop, total, partial(_moments, program, state.belief))
+                if strict and is_refused(now.status).any():
+                    row = int(np.argmax(is_refused(now.status)))
+                    where = first + row if order is None else int(order[first + row])
                     raise RowRefused(where, Status(int(now.status[row])), reached(state, stop))
-                bar(stop - start, log)
+                bar(stop - first, log)
         result = reached(state, log.seen)
         log.warn()
         return result
 
-    def _moments(self, program: Program, belief: Belief) -> Any:
-        return jax.device_get((belief.mean, program.family.spread(belief, program.size)))
-
-    def get_posterior(self, state: ADFState | ADFResult) -> Posterior:
-        """The posterior that a state (or a result) holds."""
-        belief = (state.state if isinstance(state, ADFResult) else state).belief
-        program = self.calls.posterior_program(belief.mean.shape[-1])
-        return Posterior(program, program.family, belief)
-
     def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Posteriors of the latent sites in the data plate of new rows, given what the state has learned.
+        """Posteriors of the latents in the data plate of new rows, given what the state has learned.
 
         Args:
-            state: The state or result reached. Of rows that it has absorbed already it would make too much; ``EP``
-                keeps their sites, and takes them out.
+            state: The state or result reached. Rows that it has absorbed already would be counted twice; ``EP`` keeps
+                their sites and removes them first.
             *args: The model's arguments.
             **kwargs: The model's keyword arguments.
 
         Returns:
-            For a discrete site ``{site: probabilities (n, ..., K)}`` over the values of its support, for a continuous
-            one ``{site: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
+            For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
+            continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        belief = (state.state if isinstance(state, ADFResult) else state).belief
-        plan, rows, shared = self.calls.planned(args, self.without_dt(kwargs)[0])
-        return local_posterior(plan.program, belief.mean, belief.scale, rows, shared)
+        belief = state_of(state).belief
+        call = self.resolve(args, self.without_dt(kwargs)[0])
+        return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 
 
-def _fold(
-    family: Family,
-    dynamics: Dynamics,
-    program: Program,
-    prior_groups: Callable[[Sequence[Any]], dict[str, tuple[PriorGroup, ...]]],
-    state: ADFState,
-    rows: list[Any],
-    shared: list[Any],
-    gaps: Any,
-    count: Any,
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is compiled: a program and its dynamics. It is compared by identity, so that looking it up is cheap."""
+
+    program: Program
+    dynamics: Dynamics
+
+
+@lru_cache(maxsize=256)
+def _shared_task(program: Program, dynamics: Dynamics) -> Task:
+    """One task for all learners with equal dynamics, so that they share what is compiled."""
+    return Task(program, dynamics)
+
+
+@partial(jax.jit, static_argnums=0)
+def _absorb(
+    task: Task, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: Any
 ) -> tuple[ADFState, ADFInfo]:
-    """One compiled call: the rows through the kernel."""
+    """One compiled call: the rows through the kernel, then the prior's factors once more."""
+    program = task.program
     rows = [jnp.asarray(a) for a in rows]
-    moving = Moving(state.clock, state.rows > 0, state.setup)
-    belief, moving, _, info = fold_rows(
-        family,
-        dynamics,
+    belief, moving, _, info = visit_rows(
+        program.family,
+        task.dynamics,
         program.factors,
         state.belief,
-        moving,
+        Moving(state.clock, state.rows > 0, state.setup),
         rows,
         shared,
         gaps,
@@ -384,14 +385,19 @@ def _fold(
         draws=Draws(state.rng_key, state.rows),
     )
     there = jnp.arange(rows[0].shape[0]) < count
-    absorbed = jnp.sum(there & (info.status < Status.NOT_FINITE)).astype(state.rows.dtype)
+    absorbed = jnp.sum(there & ~is_refused(info.status)).astype(state.rows.dtype)
     priors = state.priors
     if priors:
-        groups = {g.key: g.factors for some in prior_groups(shared).values() for g in some if g.key in priors}
+        groups = {g.key: g.factors for some in program.prior_factors.values() for g in some if g.key in priors}
         one = jnp.ones((), belief.mean.dtype)
         inputs = program.prior_inputs(shared)
-        belief, priors, _ = fold_prior(family, groups, belief, priors, inputs, Exchange(one, one))
-    return ADFState(belief, state.rows + absorbed, moving.clock, state.setup, state.rng_key, priors), info
+        belief, priors, _ = visit_prior(program.family, groups, belief, priors, inputs, Exchange(one, one))
+    after = state._replace(belief=belief, rows=state.rows + absorbed, clock=moving.clock, priors=priors)
+    return after, info
+
+
+def _moments(program: Program, belief: Belief) -> Any:
+    return jax.device_get((belief.mean, program.family.spread(belief, program.size)))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -399,7 +405,8 @@ def _trim(info: ADFInfo, count: int) -> ADFInfo:
     return jax.tree.map(lambda a: a[:count], info)
 
 
-def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
+def checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
+    """``(count,)`` finite times since the row before."""
     if isinstance(gaps, Tracer):
         return jnp.broadcast_to(gaps, (count,)).astype(dtype)
     gaps = np.broadcast_to(np.asarray(gaps, dtype), (count,))
@@ -410,6 +417,6 @@ def _checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
 
 def _raise_first(status: Any, result: ADFResult) -> None:
     codes = np.asarray(status)
-    if (codes >= Status.NOT_FINITE).any():
-        row = int(np.argmax(codes >= Status.NOT_FINITE))
+    if is_refused(codes).any():
+        row = int(np.argmax(is_refused(codes)))
         raise RowRefused(row, Status(int(codes[row])), result)

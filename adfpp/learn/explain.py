@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from adfpp.engine.factor import FactorGroup
-from adfpp.engine.families import Family, Product
-from adfpp.engine.families.product.marginals import roster
+from adfpp.engine.factor import Factor
+from adfpp.engine.families import Family
 from adfpp.learn.start import Prior
 from adfpp.model import Program, stripped
 
@@ -109,7 +108,7 @@ def explanation(program: Program, prior: Prior) -> Explanation:
         how = next((b.how for b in prior.blocks if site.where.start in b.where), "") if site.size else "empty"
         name = type(stripped(site.transform)).__name__.removesuffix("Transform").lower()
         name = name if site.native is None else "own space"
-        held = family.part_of(site.name).family.name if isinstance(family, Product) and site.size else family.name
+        held = family.family_of(site.name) if site.size else family.name
         sites.append(LatentPlan(site.name, site.shape, site.size, name, held, how or "factors, see below"))
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
     return Explanation(
@@ -124,12 +123,6 @@ def explanation(program: Program, prior: Prior) -> Explanation:
     )
 
 
-def _plan_of(family: Family, group: FactorGroup) -> FactorPlan:
-    rule, why = type(group.rule).__name__, group.why
-    if isinstance(family, Product):
-        found = roster(family, group)
-        why = found.why
-        if found.how != "Gaussian":
-            inside = len(found.inner) and not (found.how == "quadrature" and len(found.inner) > 1)
-            rule = f"{found.how}, {rule}" if inside else found.how
-    return FactorPlan(group.name, group.count, group.field_size, group.field, rule, why)
+def _plan_of(family: Family, factor: Factor) -> FactorPlan:
+    rule, why = family.describe(factor)
+    return FactorPlan(factor.name, factor.count, factor.field_size, factor.field, rule, why)

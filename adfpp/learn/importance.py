@@ -1,4 +1,4 @@
-"""Importance weights of draws from an approximation: how far it can be trusted, and what it says once corrected."""
+"""Importance weights of draws from an approximation: its error, and the posterior corrected by them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,10 @@ import jax
 import numpy as np
 from scipy.special import logsumexp
 
-GOOD_K = 0.7  # above, Pareto-smoothed weights are not to be relied on (Vehtari et al., 2024)
-_FEWEST = 25  # a fifth of the draws is the tail, and a fit takes five numbers
-_EQUAL = 1e-10  # what rounding leaves of a difference between two log densities
+GOOD_K = 0.7  # above this k̂, Pareto-smoothed weights are not to be relied on (Vehtari et al., 2024)
+_FEWEST = 25  # draws: a fifth of them is the tail, and a fit of it takes five numbers
+_EQUAL = 1e-10  # log density ratios closer than this differ by rounding only
+_ROWS = 1024  # rows whose weights are smoothed together, to bound the memory
 
 
 class Elpd(NamedTuple):
@@ -33,10 +34,10 @@ class Elpd(NamedTuple):
 
 
 def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log predictive density of each row without it, and its Pareto k̂.
+    """Log predictive density of each row given all the others, and its Pareto k̂.
 
-    The weight of a draw without row i is posterior over proposal over the likelihood of row i; leaving out the first
-    ratio, as plain PSIS-LOO does, misleads on draws from an approximation.
+    Without row i the weight of a draw is the ratio of posterior to proposal, divided by the likelihood of row i. Plain
+    PSIS-LOO omits the first ratio, which is wrong for draws from an approximation.
 
     Args:
         log_lik: ``(..., S)`` log-likelihood of each row at the draws.
@@ -46,7 +47,7 @@ def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
         Two arrays ``(...)``.
     """
     with np.errstate(invalid="ignore"):
-        # a draw that a row makes impossible has an unknown weight without it: NaN, and an infinite k
+        # the weight of a draw that row i makes impossible is not known without row i: NaN, and an infinite k
         ratios = log_ratio - log_lik
     weights, k = psislw(ratios)
     return np.asarray(logsumexp(weights + log_lik, axis=-1)), k
@@ -55,48 +56,63 @@ def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
 def leave_one_out(
     log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.ndarray, rows: int, most: int, exact: bool = False
 ) -> Elpd:
-    """Leave-one-out from draws of an approximation, or of MCMC, a stretch of rows at a time.
+    """Leave-one-out cross-validation from draws of an approximation, or of MCMC.
 
     Args:
         log_lik: ``chosen rows -> (S, rows)`` log-likelihood of these rows at the draws.
         log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
-        rows: How many rows there are.
-        most: Look at so many of them at most, evenly spread; the total is scaled up.
-        exact: Whether these are no draws but all that θ can be, and ``log_ratio`` its posterior log-probabilities.
+        rows: Number of rows.
+        most: Largest number of rows that are left out in turn, evenly spread; the total is scaled up from them.
+        exact: Whether there are no draws but all values of θ, and ``log_ratio`` are their posterior log-probabilities.
     """
     chosen = np.arange(rows) if rows <= most else np.unique(np.linspace(0, rows - 1, most).astype(int))
     pointwise, k = [], []
-    for start in range(0, len(chosen), 1024):
-        logs = log_lik(chosen[start : start + 1024]).T
-        some, tail = _left_out_exactly(logs, log_ratio) if exact else left_out(logs, log_ratio)
-        pointwise.append(some)
-        k.append(tail)
+    for start in range(0, len(chosen), _ROWS):
+        logs = log_lik(chosen[start : start + _ROWS]).T
+        densities, tails = _left_out_exactly(logs, log_ratio) if exact else left_out(logs, log_ratio)
+        pointwise.append(densities)
+        k.append(tails)
     each = np.concatenate(pointwise)
     se = np.sqrt(rows) * np.std(each, ddof=1) if len(each) > 1 else np.nan
     return Elpd(float(rows * each.mean()), float(se), each, np.concatenate(k))
 
 
 def _left_out_exactly(log_lik: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From all that θ can be: one over the posterior mean of one over the likelihood; a k̂ of 0."""
+    """From all values of θ: the reciprocal of the posterior mean of the reciprocal likelihood; a k̂ of 0."""
     with np.errstate(invalid="ignore"):
         inverse = np.where(log_weights > -np.inf, log_weights - log_lik, -np.inf)
     return -np.asarray(logsumexp(inverse, axis=-1)), np.zeros(len(log_lik))
 
 
-@dataclass(frozen=True, eq=False)
-class Reweighted:
-    """A posterior corrected by importance weights: weighted draws, or all that θ can be where it is discrete.
+class Moved(NamedTuple):
+    """How far importance weights move an approximation.
 
     Attributes:
-        theta: ``(S, N)`` draws from the approximation, as its coordinates; or all combinations of discrete values.
-        log_weights: ``(S,)`` normalised, Pareto-smoothed; of combinations their exact posterior probabilities.
-        k_hat: Pareto k̂: below .5 the weights are very good, above .7 neither they nor the approximation can be
-            relied on. 0 where they are exact; NaN where all draws are alike, of discrete sites that the approximation
-            is certain of, from which nothing can be said.
+        error: The largest distance of a mean, in the smaller of the sds before and after.
+        sd_low: The smallest ratio of an sd to the one that the weights give; 1 where all coordinates are discrete.
+        sd_high: The largest.
+    """
+
+    error: float
+    sd_low: float
+    sd_high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reweighted:
+    """A posterior corrected by importance weights: weighted draws, or all values of θ where it is discrete.
+
+    Attributes:
+        theta: ``(S, N)`` draws of θ from the approximation; or all combinations of discrete values.
+        log_weights: ``(S,)`` normalised, Pareto-smoothed; of combinations their exact posterior log-probabilities.
+        k_hat: Pareto k̂: below 0.5 the weights are very good, above 0.7 neither they nor the approximation can be
+            relied on. It is 0 where the weights are exact, and NaN where all draws are the same values of discrete
+            latents, which the approximation is certain of: such draws carry no information about its error.
         log_evidence: Estimate of log p(data) from the raw weights.
-        constrain: From θ to the sites' own spaces.
-        log_own: ``(S,)`` of combinations: the approximation's own log-probabilities; None of draws, which are its own.
-        levels: ``(N,)`` of each coordinate its values if it is discrete, else None; none is discrete if empty.
+        constrain: From θ to values of the latents.
+        log_q: ``(S,)`` of combinations: their log-probabilities under the approximation; None for draws, which are
+            equally probable under it.
+        levels: ``(N,)`` of each coordinate its values if it is discrete, else None; no coordinate is discrete if empty.
     """
 
     theta: np.ndarray
@@ -104,13 +120,13 @@ class Reweighted:
     k_hat: float
     log_evidence: float
     constrain: Callable[[Any], Mapping[str, Any]]
-    log_own: np.ndarray | None = None
+    log_q: np.ndarray | None = None
     levels: Sequence[tuple[float, ...] | None] = ()
 
     @property
     def exact(self) -> bool:
-        """Whether the weights are exact: every combination of discrete values was looked at."""
-        return self.log_own is not None
+        """Whether the weights are exact, because every combination of discrete values was enumerated."""
+        return self.log_q is not None
 
     @property
     def ess(self) -> float:
@@ -119,68 +135,64 @@ class Reweighted:
 
     @property
     def unseen(self) -> bool:
-        """Whether a value of a discrete coordinate was never drawn: nothing can be said of what it would bring."""
+        """Whether a value of a discrete coordinate was never drawn, so that its weight is not known."""
         pairs = ((i, v) for i, values in enumerate(self.levels) for v in values or ())
         return not self.exact and any(not (self.theta[:, i] == v).any() for i, v in pairs)
 
-    def moved(self, mean: Any, sd: Any) -> tuple[float, float, float]:
-        """How far the weights move θ: the error of the approximation, if ``k_hat`` is good.
+    def moved(self, mean: Any, sd: Any) -> Moved:
+        """How far the weights move θ: this is the error of the approximation, if ``k_hat`` is good.
 
-        The draws' own moments are compared, so that the error of drawing cancels. The sd of a discrete coordinate goes
-        to 0 as it becomes certain, and is no unit: it moves by twice the total variation distance of its marginals,
-        which is in sds of a fair coin.
+        The moments of the draws themselves are compared, so that the error of drawing cancels. The sd of a discrete
+        coordinate goes to 0 as it becomes certain, so that errors cannot be measured in it: a discrete coordinate moves
+        by twice the total variation distance of its marginals, which is a distance in sds of a fair coin.
 
         Args:
             mean: ``(N,)`` of the approximation.
             sd: ``(N,)``.
-
-        Returns:
-            The largest distance of a mean in the smaller of both sds; the smallest and the largest ratio of an sd to
-            what the weights make of it, 1 where all coordinates are discrete.
         """
         w = np.exp(self.log_weights)
-        own = np.full(len(w), 1.0 / len(w)) if self.log_own is None else np.exp(self.log_own)
+        q = np.full(len(w), 1.0 / len(w)) if self.log_q is None else np.exp(self.log_q)
         discrete = np.array([v is not None for v in self.levels] or [False] * self.theta.shape[1])
         error, low, high = [0.0], [], []
         if not discrete.all():
             keep = ~discrete
             standard = (self.theta[:, keep] - np.asarray(mean)[keep]) / np.asarray(sd)[keep]
-            centre, weighted = own @ standard, w @ standard
+            centre, weighted = q @ standard, w @ standard
             corrected = np.sqrt(w @ (standard - weighted) ** 2)
             with np.errstate(divide="ignore"):
-                ratio = np.sqrt(own @ (standard - centre) ** 2) / corrected
+                ratio = np.sqrt(q @ (standard - centre) ** 2) / corrected
                 error.append(np.max(np.abs(weighted - centre) / np.minimum(corrected, 1.0)))
             low.append(np.min(ratio))
             high.append(np.max(ratio))
         for i in np.flatnonzero(discrete).tolist():
             values = self.levels[i]
             assert values is not None
-            error.append(np.sum(np.abs((w - own) @ (self.theta[:, [i]] == np.asarray(values)))))
-        return float(np.max(error)), float(np.min(low or 1.0)), float(np.max(high or 1.0))
+            error.append(np.sum(np.abs((w - q) @ (self.theta[:, [i]] == np.asarray(values)))))
+        return Moved(float(np.max(error)), float(np.min(low or 1.0)), float(np.max(high or 1.0)))
 
     @cached_property
     def draws(self) -> dict[str, np.ndarray]:
-        """The draws in the sites' own spaces ``{site: (S, *site_shape)}``, to be used with the weights."""
+        """The draws as values of the latents ``{latent: (S, *shape)}``, to be used with the weights."""
         return {name: np.asarray(a) for name, a in self.constrain(self.theta).items()}
 
     def mean(self) -> dict[str, np.ndarray]:
-        """Corrected posterior means ``{site: site_shape}``."""
+        """Corrected posterior means ``{latent: shape}``."""
         w = np.exp(self.log_weights)
         return {name: np.tensordot(w, a, 1) for name, a in self.draws.items()}
 
     def sd(self) -> dict[str, np.ndarray]:
-        """Corrected posterior standard deviations ``{site: site_shape}``."""
+        """Corrected posterior standard deviations ``{latent: shape}``."""
         w, mean = np.exp(self.log_weights), self.mean()
         return {name: np.sqrt(np.tensordot(w, (a - mean[name]) ** 2, 1)) for name, a in self.draws.items()}
 
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-        """Draws ``{site: (*sample_shape, *site_shape)}``, resampled by weight: ready for ``Predictive``."""
+        """Draws ``{latent: (*sample_shape, *shape)}``, resampled by weight, as NumPyro's ``Predictive`` takes them."""
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         chosen = np.asarray(jax.random.categorical(rng_key, self.log_weights, shape=sample_shape))
         return {name: a[chosen] for name, a in self.draws.items()}
 
     def __repr__(self) -> str:
-        """What it can be relied on for."""
+        """Whether the weights can be relied on."""
         if self.exact:
             return f"Reweighted(all {len(self.theta)} combinations, exact)"
         word = "good" if self.k_hat <= GOOD_K else "not to be relied on"
@@ -194,7 +206,15 @@ def reweighted(
     constrain: Callable[[Any], Mapping[str, Any]],
     levels: Sequence[tuple[float, ...] | None] = (),
 ) -> Reweighted:
-    """Weighs draws ``(S, N)`` of a proposal by log joint minus log proposal, ``(S,)`` each."""
+    """Weighs draws from an approximation.
+
+    Args:
+        theta: ``(S, N)`` the draws.
+        log_joint: ``(S,)`` log of prior times likelihood at each.
+        log_q: ``(S,)`` log density of the approximation there.
+        constrain: From θ to values of the latents.
+        levels: ``(N,)`` values of each coordinate that is discrete.
+    """
     ratio = np.where(np.isnan(log_joint), -np.inf, log_joint) - log_q
     weights, tail = psislw(ratio)
     k_hat = float(tail)
@@ -211,27 +231,27 @@ def enumerated(
     constrain: Callable[[Any], Mapping[str, Any]],
     levels: Sequence[tuple[float, ...] | None],
 ) -> Reweighted:
-    """All combinations ``(M, N)`` of discrete values with their exact posterior probabilities.
+    """All combinations of discrete values with their exact posterior probabilities.
 
     Args:
-        theta: All of them.
-        log_joint: ``(M,)`` log of prior times likelihood.
-        log_q: ``(M,)`` the approximation's log-probabilities.
-        constrain: From θ to the sites' own spaces.
+        theta: ``(M, N)`` all of them.
+        log_joint: ``(M,)`` log of prior times likelihood at each.
+        log_q: ``(M,)`` log-probability of each under the approximation.
+        constrain: From θ to values of the latents.
         levels: ``(N,)`` values of each coordinate.
     """
     log_joint = np.where(np.isnan(log_joint), -np.inf, log_joint)
     log_evidence = float(np.asarray(logsumexp(log_joint)))
-    own = np.asarray(log_q, float) - logsumexp(log_q)
-    return Reweighted(theta, log_joint - log_evidence, 0.0, log_evidence, constrain, own, levels)
+    normalised = np.asarray(log_q, float) - logsumexp(log_q)
+    return Reweighted(theta, log_joint - log_evidence, 0.0, log_evidence, constrain, normalised, levels)
 
 
 def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
     """Pareto-smoothed importance weights of independent draws, by ArviZ.
 
-    Where there is no tail to fit, the weights come back as they are, normalised: k̂ is then 0 if the largest ratio is
-    that of many draws (they are bounded, as they are of a few discrete values), and infinite if there are too few draws
-    (below 25) or a ratio is NaN or +inf.
+    Where there is no tail to fit, the weights are only normalised. Their k̂ is then 0 if the largest ratio is shared by
+    many draws, because the ratios are bounded (as those of a few discrete values are); it is infinite if there are
+    fewer than 25 draws, or if a ratio is NaN or +inf.
 
     Args:
         log_ratios: ``(..., draws)`` log importance ratios, target over proposal, up to a constant.
@@ -247,7 +267,8 @@ def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
     weights, k = np.full(flat.shape, np.nan), np.full(len(flat), np.inf)
     weights[usable] = flat[usable] - logsumexp(flat[usable], axis=-1, keepdims=True)
     if draws >= _FEWEST:
-        # ArviZ 0.23 calls a tail of equal ratios infinitely heavy, 1.x refuses it; a quarter of the tail is enough
+        # ArviZ 0.23 takes a tail of equal ratios for an infinitely heavy one and ArviZ 1.x refuses it. A quarter of the
+        # tail being equal is enough for either, so that these are found first.
         many = max(5, math.ceil(min(draws / 5.0, 3.0 * math.sqrt(draws)) / 4.0))
         last = np.partition(flat, -many, axis=-1)[:, -many]
         with np.errstate(invalid="ignore"):
@@ -260,11 +281,11 @@ def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _smooth_by_arviz(log_ratios: np.ndarray) -> tuple[Any, Any]:
-    with np.errstate(all="ignore"):  # the fit of the tail overflows on its way, without harm
+    with np.errstate(all="ignore"):  # the fit of the tail overflows in candidates that it then rejects
         if _arviz_is_1():
             from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
 
-            # it takes the log-likelihood that was left out, which is minus a log ratio
+            # it expects the log-likelihood that was left out, which is minus a log ratio
             weights, k = array_stats.psislw(-log_ratios, r_eff=1.0)
             return weights, np.where(np.isnan(k), np.inf, k)
         import arviz

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from numpy.polynomial.hermite_e import hermegauss
 from numpyro.infer import init_to_value
 
-from adfpp.engine.families import Product
+from adfpp.engine.families import Family
 from adfpp.learn.importance import Reweighted, enumerated, reweighted
 from adfpp.model import Joint, Latent, Program, stripped
 from adfpp.model.discrete import combinations, levels, log_joint_of
@@ -36,6 +36,10 @@ class Posterior:
     family: Any
     belief: Any
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Program, family and belief; what has been computed from them is left behind."""
+        return Posterior, (self.program, self.family, self.belief)
+
     @property
     def sites(self) -> tuple[Latent, ...]:
         """The old name of ``latents``."""
@@ -50,8 +54,8 @@ class Posterior:
     @cached_property
     def distribution(self) -> dist.Distribution:
         """The belief as a NumPyro distribution over the flat unconstrained vector ``(N,)``."""
-        if isinstance(self.family, Product):
-            return _ProductDistribution(self.family, self.belief)
+        if not self.family.gaussian:
+            return _BeliefDistribution(self.family, self.belief, self.program.size)
         mean, scale = self.belief
         if scale.ndim < 2:
             return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
@@ -187,7 +191,7 @@ class Posterior:
 
     def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
         """Independent draws ``(count, N)`` of the flat vector."""
-        if isinstance(self.family, Product):
+        if not self.family.gaussian:
             return self.family.sample(rng_key, self.belief, count)
         mean, scale = self.belief
         noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
@@ -290,12 +294,12 @@ class Posterior:
             )
 
 
-class _ProductDistribution(dist.Distribution):
-    """A product belief as a distribution over the flat vector of its coordinates."""
+class _BeliefDistribution(dist.Distribution):
+    """A belief as a distribution over the flat vector of its coordinates, by its family's own draws and density."""
 
-    def __init__(self, family: Product, belief: Any) -> None:
-        self.family, self.belief = family, belief
-        super().__init__(event_shape=(family.size,))
+    def __init__(self, family: Family, belief: Any, size: int) -> None:
+        self.family, self.belief, self.size = family, belief, size
+        super().__init__(event_shape=(size,))
 
     @property
     def support(self) -> Any:
@@ -305,7 +309,7 @@ class _ProductDistribution(dist.Distribution):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Independent draws ``(*sample_shape, N)``."""
         count = int(np.prod(sample_shape))
-        return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.family.size))
+        return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.size))
 
     def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
         """``(...)`` at ``(..., N)``; a probability in discrete coordinates, a density in the others."""

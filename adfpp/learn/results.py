@@ -1,24 +1,20 @@
 """What a run gives back: the state reached, what became of the rows, and what is remembered of the run itself."""
 
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
 
+from adfpp.learn.keys import PickledByFields
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.stream import ADFTotals, NotConverged, RowsMarked, Trajectory
 
 
-class _StateAndInfo(NamedTuple):
-    """The two fields of a result, which are what JAX sees of it."""
-
-    state: Any
-    info: Any
-
-
-class Run(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Run(PickledByFields):
     """What a result remembers of the run that made it.
 
     Attributes:
@@ -27,8 +23,8 @@ class Run(NamedTuple):
         start: What it began from in the place of the model's prior: the state's or the posterior's belief, the prior's
             distributions by site, or None.
         trajectory: The belief along the run, if it was kept.
-        rows: Rows folded or refused.
-        order: ``(n,)`` in which the rows were folded, if they were shuffled.
+        rows: Rows absorbed or refused.
+        order: ``(n,)`` in which the rows were absorbed, if they were shuffled.
         rng_key: The key of the run.
         options: The other options that shape it.
     """
@@ -43,31 +39,51 @@ class Run(NamedTuple):
     options: dict[str, Any]
 
 
-class Result(_StateAndInfo):
-    """What ``run`` gives back: the state reached and what became of the rows.
+class Result:
+    """What ``run`` returns: the state reached and what happened to the rows.
 
-    It unpacks into the two and is a pytree of them. The result that ``run`` itself returned also remembers the run:
-    a copy made by ``jax.tree.map``, ``_replace`` or pickling does not.
+    It unpacks into the two, ``state, info = adf.run(...)``, and is a pytree of them. The result that ``run`` itself
+    returned, and its copies and pickles, also remember the run; what ``jax.tree.map`` makes of it does not.
 
     Attributes:
         state: The state reached.
-        info: What became of the rows.
+        info: What happened to the rows.
     """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or a pickle holds the arrays alone: compiled functions cannot travel."""
-        return type(self), tuple(self)
+    def __init__(self, state: Any, info: Any, run: Run | None = None) -> None:
+        self.state, self.info, self._run = state, info, run
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.state
+        yield self.info
+
+    def __len__(self) -> int:
+        return 2
+
+    def _replace(self, **changes: Any) -> "Result":
+        """The result with another state or info; it no longer remembers the run."""
+        return Result(changes.get("state", self.state), changes.get("info", self.info))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.state, self.info)[index]
+
+    def __repr__(self) -> str:
+        return f"Result(state={self.state!r}, info={self.info!r})"
+
+    @property
+    def remembered(self) -> Run | None:
+        """What is remembered of the run, if anything is."""
+        return self._run
 
     @property
     def run(self) -> Run:
         """What is remembered of the run."""
-        run = vars(self).get("_run")
-        if run is None:
+        if self._run is None:
             raise ValueError(
-                "This result no longer knows its model: it was copied, mapped or read back from a pickle. Use "
+                "This result no longer knows its model: it was made by jax.tree.map or by hand. Use "
                 "adf.get_posterior(result), e.g. adfpp.to_arviz(adf.get_posterior(result), X, y=y)."
             )
-        return run
+        return self._run
 
     @property
     def posterior(self) -> Posterior:
@@ -102,13 +118,10 @@ class Result(_StateAndInfo):
         """
         made = self.run
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RowsMarked)  # said once is enough
+            warnings.simplefilter("ignore", RowsMarked)  # a second warning would say nothing new
             warnings.simplefilter("ignore", NotConverged)
             kept = {} if snapshots is None else {"snapshots": snapshots}
             return made.learner.run(made.rng_key, *args, progress_bar=False, **kept, **made.options, **kwargs)
 
 
-def remembering(result: Result, run: Run) -> Result:
-    """The result with what is remembered of its run."""
-    vars(result)["_run"] = run
-    return result
+jax.tree_util.register_pytree_node(Result, lambda result: (tuple(result), None), lambda _, parts: Result(*parts))

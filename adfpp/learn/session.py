@@ -1,43 +1,113 @@
-"""A learner's calls: each is bound to the model that was read for its shapes, and split into rows and shared arrays."""
+"""A learner's calls: each is bound to the program that was read for its shapes, and split into rows and shared arrays.
 
+Programs are shared by all learners of a process that ask for the same: they are kept in one bounded cache, together
+with what is computed from them once (the row check, the projected prior, the initial belief). A learner itself keeps
+only where the leaves of its calls belong.
+"""
+
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from adfpp.engine.families import ByLatent, Family, Product
+from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.start import Prior, Start, begin
-from adfpp.model import (
-    Layout,
-    ModelError,
-    PriorGroup,
-    Program,
-    RowCheck,
-    bind,
-    is_array,
-    prior_groups,
-    read,
-    same_space,
-)
-from adfpp.model.projection import Block, Projection
+from adfpp.model import READING, Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.model.arguments import canonical_dtype
+from adfpp.model.environment import Same, environment
+from adfpp.model.priors import Block, Projection
+
+_MOST_PROGRAMS = 64  # a bound for processes that make many models; one program takes a few hundred kilobytes
 
 
-class Plan(NamedTuple):
-    """A program and what the learner has compiled for it."""
+class Call(NamedTuple):
+    """A public call, resolved.
+
+    Attributes:
+        entry: The program and what has been computed from it.
+        rows: The row arrays, in the program's order.
+        shared: The shared arrays.
+    """
+
+    entry: "Entry"
+    rows: list[Any]
+    shared: list[Any]
+
+    @property
+    def program(self) -> Program:
+        """The model as it was read for these shapes."""
+        return self.entry.program
+
+    @property
+    def traced(self) -> bool:
+        """Whether the call is made inside of a JAX transformation, where no value can be looked at."""
+        return any(isinstance(a, Tracer) for a in (*self.rows, *self.shared))
+
+
+@dataclass(eq=False)
+class Entry:
+    """A program in the cache, and what is computed from it once.
+
+    Attributes:
+        program: The model as it was read.
+        checked: Whether the numeric row check is through.
+        projection: The projected prior, with the shared arrays that it belongs to.
+        start: As ``projection``: the prior and the belief before any row, for each value of ``revisited``.
+        lock: Held while any of these is computed.
+    """
 
     program: Program
-    compiled: Any
+    checked: bool = False
+    projection: tuple[list[np.ndarray], Projection] | None = None
+    start: dict[bool, tuple[list[np.ndarray], tuple[Prior, Start]]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-class _Call(NamedTuple):
-    """A call's signature: its plan, and where its rows and shared arrays stand among its leaves."""
+class _Programs:
+    """The programs of this process, least recently used first."""
 
-    plan: Plan
+    def __init__(self) -> None:
+        self.lock = READING
+        self.buckets: OrderedDict[Any, list[Entry]] = OrderedDict()
+
+    def find(self, key: Any, leaves: Sequence[Any]) -> Entry | None:
+        """The entry whose program takes these leaves."""
+        with self.lock:
+            for entry in self.buckets.get(key, ()):
+                if _takes(entry.program.layout, leaves, entry.program):
+                    self.buckets.move_to_end(key)
+                    return entry
+        return None
+
+    def add(self, key: Any, program: Program) -> Entry:
+        """Keeps a program, and forgets the one that has not been used for longest."""
+        with self.lock:
+            entry = Entry(program)
+            self.buckets.setdefault(key, []).append(entry)
+            self.buckets.move_to_end(key)
+            while sum(map(len, self.buckets.values())) > _MOST_PROGRAMS:
+                oldest = next(iter(self.buckets))
+                self.buckets[oldest].pop(0)
+                if not self.buckets[oldest]:
+                    del self.buckets[oldest]
+            return entry
+
+
+_PROGRAMS = _Programs()
+
+
+class _Signature(NamedTuple):
+    """What a learner knows of calls with the same structure and shapes."""
+
+    entry: Entry
     order_rows: list[int]
     order_shared: list[int]
     rows_at: frozenset[int]
@@ -50,124 +120,119 @@ class _Number:
     value: int
 
 
-class Calls:
-    """Finds or makes the plan of each call, from its structure, shapes and options.
+class Session:
+    """Resolves the calls of one learner.
 
     Args:
         model: The NumPyro model.
         rows: Names of the arguments that carry rows; found from the model when None.
         moments: How tilted moments are computed.
-        family: How the belief is held, as the user asked for it.
-        compiled: What the learner makes of a program.
+        family: How the belief is stored, as the user asked for it.
 
     Attributes:
-        latest: The program that was read first: the one that states belong to.
+        latest: The program that states of this learner belong to: that of the last ``init``, or the first one read.
     """
 
     def __init__(
-        self,
-        model: Callable[..., Any],
-        rows: Sequence[str] | None,
-        moments: Moments,
-        family: Family | ByLatent,
-        compiled: Callable[[Program], Any],
+        self, model: Callable[..., Any], rows: Sequence[str] | None, moments: Moments, family: Family | ByLatent
     ) -> None:
-        """Nothing is read before there is a call."""
-        self.model, self.rows, self.moments, self.family, self.compiled = model, rows, moments, family, compiled
+        self.model, self.rows, self.moments, self.family = model, rows, moments, family
         self.latest: Program | None = None
-        self._plans: dict[Any, Plan] = {}
-        self._calls: dict[Any, _Call] = {}
+        self._signatures: dict[Any, _Signature] = {}
         self._rows_at: dict[Any, frozenset[int]] = {}
-        self._checks: dict[int, RowCheck] = {}
-        self._projected: dict[int, tuple[list[np.ndarray], Projection]] = {}
-        self._starts: dict[int, tuple[list[np.ndarray], tuple[Prior, Start]]] = {}
-        self._prior_groups: dict[int, dict[str, tuple[PriorGroup, ...]]] = {}
+        self._environments: dict[Any, None] = {}
+        self._checks: dict[Entry, RowCheck] = {}
 
-    def planned(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False
-    ) -> tuple[Plan, list[Any], list[Any]]:
-        """The plan of a call, its rows and its shared arrays; the quick way is a flatten and a look-up.
+    # ------------------------------------------------------------------------------------------ calls
+
+    def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
+        """The program of a call, its rows and its shared arrays. The usual way is a flatten and a look-up.
 
         Args:
             args: The model's arguments.
             kwargs: Its keyword arguments.
-            going_on: Whether the call goes on with a stream, whose rows must keep their shapes.
+            going_on: Whether the call continues a stream, whose rows must keep their shapes.
         """
         leaves, treedef = jax.tree.flatten((args, kwargs))
         rows_at = self._rows_at.get(treedef, frozenset())
         key = (
             treedef,
+            jax.config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]
             *[
                 ((a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
                 for i, a in enumerate(leaves)
             ],
         )
         try:
-            found = self._calls.get(key)
+            known = self._signatures.get(key)
         except TypeError:
             bind(self.model, args, kwargs)  # names the argument if it is a kind of table
             raise TypeError(
                 "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python "
                 "numbers, strings or tuples."
             ) from None
-        if found is None:
-            found = self._learn(args, kwargs, going_on)
-            if found.rows_at == rows_at:
-                self._calls[key] = found
-            self._rows_at[treedef] = found.rows_at
-        rows, shared = [leaves[i] for i in found.order_rows], [leaves[i] for i in found.order_shared]
+        if known is None:
+            known = self._learn(args, kwargs, going_on)
+            if known.rows_at == rows_at:
+                self._signatures[key] = known
+            self._rows_at[treedef] = known.rows_at
+        rows, shared = [leaves[i] for i in known.order_rows], [leaves[i] for i in known.order_shared]
+        call = Call(known.entry, rows, shared)
         length = rows[0].shape[0]
         if length == 0 or any(a.shape[0] != length for a in rows):
-            self._refuse_lengths(found.plan.program, rows)
-        pinned = found.plan.program.pinned
-        if pinned is not None and not any(isinstance(a, Tracer) for a in shared):
-            if not all(np.array_equal(a, b) for a, b in zip(pinned, shared, strict=True)):
-                raise ModelError(
-                    "An argument that sets the support of a latent site has changed: the belief is held in that "
-                    "support's unconstrained space. Use another ADF object for another support."
-                )
-        return found.plan, rows, shared
+            _refuse_lengths(call)
+        program = known.entry.program
+        if program.pinned is not None and not call.traced and not program.fits(shared):
+            raise ModelError(
+                "An argument that sets the support of a latent has changed: the belief is stored in the "
+                "unconstrained space of the old support. Use another learner for another support."
+            )
+        return call
 
-    def _refuse_lengths(self, program: Program, rows: Sequence[Any]) -> None:
-        names = [n for n, k in zip(program.layout.names, program.layout.kinds, strict=True) if k == "row"]
-        lengths = {n: a.shape[0] for n, a in zip(names, rows, strict=True)}
-        if not all(lengths.values()):
-            raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}.")
-        raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
-
-    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool) -> _Call:
+    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool) -> _Signature:
         """Reads a call of a new signature."""
-        bound, leaves, names, treedef = bind(self.model, args, kwargs)
+        _, leaves, names, treedef = bind(self.model, args, kwargs)
         # the order of the call's own leaves among the bound ones
         flat, structure = jax.tree.flatten((args, dict(kwargs)))
         numbered = jax.tree.unflatten(structure, [_Number(i) for i in range(len(flat))])
         order = [leaf.value for leaf in bind(self.model, *numbered)[1]]
-        plan = self._known_plan(leaves, treedef)
-        if plan is None:
-            if going_on:
-                self._explain_mismatch(names, leaves)
-            program = read(self.model, args, kwargs, self.rows, self.moments, self.family)
-            plan = Plan(program, self.compiled(program))
-            self._plans[_plan_key(program.layout, leaves)] = plan
-            self._checks[id(program)] = RowCheck(program)
-            self.latest = self.latest or program
-        kinds = plan.program.layout.kinds
+        entry = self._entry(leaves, names, treedef, args, kwargs, going_on)
+        kinds = entry.program.layout.kinds
 
         def at(kind: str) -> list[int]:
             return [i for i, k in zip(order, kinds, strict=True) if k == kind]
 
-        return _Call(plan, at("row"), at("shared"), frozenset(at("row")))
+        return _Signature(entry, at("row"), at("shared"), frozenset(at("row")))
 
-    def _known_plan(self, leaves: list[Any], treedef: Any) -> Plan | None:
-        """The plan that takes these arguments, if some of their kind have been read before."""
-        for key, plan in self._plans.items():
-            layout = plan.program.layout
-            if layout.treedef == treedef and _plan_key(layout, leaves) == key:
-                return plan
-        return None
+    def _entry(
+        self,
+        leaves: list[Any],
+        names: list[str],
+        treedef: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        going_on: bool,
+    ) -> Entry:
+        x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+        asked = (Same(self.model), self.rows, self.moments, self.family, x64, treedef)
+        with _PROGRAMS.lock:
+            now = environment(self.model)
+            # what this learner has read before stays valid for it, whatever has become of the model's surroundings
+            for seen in dict.fromkeys([now, *self._environments]):
+                entry = _PROGRAMS.find((asked, seen), leaves)
+                if entry is not None:
+                    break
+            else:
+                if going_on:
+                    self._explain_mismatch(names, leaves)
+                program = read(self.model, args, kwargs, self.rows, self.moments, self.family)
+                entry = _PROGRAMS.add((asked, now), program)
+            self._environments[now] = None
+        self.latest = self.latest or entry.program
+        return entry
 
     def _explain_mismatch(self, names: list[str], leaves: list[Any]) -> None:
-        """In the middle of a stream, names the argument whose rows are not of the shape that it began with."""
+        """In the middle of a stream, names the argument whose rows are not of the shape of the first rows."""
         if self.latest is None:
             return
         layout = self.latest.layout
@@ -180,45 +245,46 @@ class Calls:
                     f"{expected[name].shape}."
                 )
 
-    def check(self, program: Program, rows: Sequence[Any], shared: Sequence[Any]) -> None:
+    def check(self, call: Call) -> None:
         """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
-        check = self._checks.get(id(program))
-        if check is None or any(isinstance(a, Tracer) for a in (*rows, *shared)):
+        entry = call.entry
+        if entry.checked or call.traced:
             return
-        if check.done(rows, shared):
-            del self._checks[id(program)]
+        with _PROGRAMS.lock, entry.lock:
+            check = self._checks.setdefault(entry, RowCheck(entry.program))
+            if check.done(call.rows, call.shared):
+                entry.checked = True
+                del self._checks[entry]
 
-    def prior(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool) -> Prior:
-        """The prior that learning starts from; the model's own is kept for the next call with the same shared arrays.
+    # ------------------------------------------------------------------------------------------ priors
+
+    def prior(self, call: Call, prior: Any, revisited: bool) -> Prior:
+        """The prior that learning starts from.
 
         Args:
-            program: The model as it was read.
-            rows: The row arrays.
-            shared: The shared arrays.
-            prior: A ``Posterior`` in the place of the model's prior, or ``{site: distribution}`` of some sites'.
+            call: The resolved call.
+            prior: A ``Posterior`` in the place of the model's prior, or ``{latent: distribution}`` for some latents.
             revisited: Whether priors that are matched by moments are factors, to be visited again, as those that depend
-                on other sites always are.
+                on other latents always are.
         """
-        found = self._prior(program, rows, shared, prior, revisited)
-        if isinstance(program.family, Product):
-            return found._replace(blocks=program.family.split(found.blocks))
-        return found
+        with _PROGRAMS.lock, call.entry.lock:
+            prior = self._prior(call, prior, revisited)
+        return prior._replace(blocks=call.program.family.split(prior.blocks))
 
-    def _prior(
-        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
-    ) -> Prior:
+    def _prior(self, call: Call, prior: Any, revisited: bool) -> Prior:
+        program = call.program
         if isinstance(prior, Posterior):
-            return Prior(self.posterior_blocks(program, prior), [])
-        projection = self._projection(program, rows, shared, prior)
+            return Prior(posterior_blocks(program, prior), [])
+        projection = self._projection(call, prior)
         if not projection.coupled and not revisited:
             return Prior(projection.blocks, [])
-        groups = self.prior_groups(program, shared)
+        groups = program.prior_factors
         blocks, factors = [], []
         for i in projection.coupled:
             factors += [(g, None) for g in groups[program.latents[i].name]]
         given = set(prior or {})
         for block in projection.blocks:
-            mine = [s for s in program.latents if s.size and s.where.start in block.where]
+            mine = [latent for latent in program.latents if latent.size and latent.where.start in block.where]
             own = groups[mine[0].name] if len(mine) == 1 and mine[0].name not in given else ()
             numbers = sum(g.factors.count * g.factors.field_size for g in own)
             if revisited and not block.how.startswith("exact") and numbers == len(block.where):
@@ -227,104 +293,108 @@ class Calls:
                 blocks.append(block)
         return Prior(blocks, factors)
 
-    def start(
-        self, program: Program, rows: Sequence[Any], shared: Sequence[Any], prior: Any, revisited: bool
-    ) -> tuple[Prior, Start]:
-        """The prior and the belief before any row, kept as in ``prior``, whose arguments these are."""
-        kept = self._starts.get(id(program))
-        if kept is not None and not prior and _same(kept[0], shared):
-            return kept[1]
-        found = self.prior(program, rows, shared, prior, revisited)
-        sampler = program.prior_sampler(shared, prior if isinstance(prior, Mapping) else None)
-        start = begin(program.family, program.size, program.dtype, found, program.prior_inputs(shared), sampler)
-        if not prior:
-            self._starts[id(program)] = ([np.array(a) for a in shared], (found, start))
-        return found, start
-
-    def prior_groups(self, program: Program, shared: Sequence[Any]) -> dict[str, tuple[PriorGroup, ...]]:
-        """The factor groups of the model's prior, by site."""
-        found = self._prior_groups.get(id(program))
-        if found is None:
-            found = self._prior_groups[id(program)] = prior_groups(program, shared, self.moments)
-        return found
-
-    def _projection(self, program: Program, rows: Sequence[Any], shared: Sequence[Any], priors: Any) -> Projection:
+    def _projection(self, call: Call, priors: Any) -> Projection:
         if priors:
-            return program.project_prior(rows, shared, priors)
-        kept = self._projected.get(id(program))
-        if kept is None or not _same(kept[0], shared):
-            kept = ([np.array(a) for a in shared], program.project_prior(rows, shared))
-            self._projected[id(program)] = kept
+            return call.program.project_prior(call.shared, priors)
+        kept = call.entry.projection
+        if kept is None or not _same(kept[0], call.shared):
+            kept = ([np.array(a) for a in call.shared], call.program.project_prior(call.shared))
+            call.entry.projection = kept
         return kept[1]
 
-    @staticmethod
-    def posterior_blocks(program: Program, prior: Posterior) -> list[Block]:
-        """Another posterior's belief in this program's order of sites."""
-        theirs = {s.name: s for s in prior.latents}
-        order = []
-        for site in program.latents:
-            other = theirs.get(site.name)
-            if other is None or other.unconstrained_shape != site.unconstrained_shape:
-                shape = None if other is None else other.shape
-                raise ModelError(
-                    f"prior does not fit: site {site.name!r} has shape {site.shape} in this model and {shape} in the "
-                    "posterior. Both models need the same latent sites."
-                )
-            if not same_space(site, other):
-                raise ModelError(
-                    f"prior does not fit: site {site.name!r} has another support in the posterior's model."
-                )
-            order.append(np.arange(other.where.start, other.where.stop))
-        extra = set(theirs) - {s.name for s in program.latents}
-        if extra:
-            raise ModelError(f"prior does not fit: this model has no sites {sorted(extra)}.")
-        places = np.concatenate(order)
-        back = np.argsort(places)
-        out = []
-        for where, mean, root, *natural in prior.family.blocks(prior.belief):
-            out.append(Block(back[where], mean, root, "given", natural[0] if natural else None))
-        return out
+    def start(self, call: Call, prior: Any, revisited: bool) -> tuple[Prior, Start]:
+        """The prior, and the belief before any row in buffers of its own; arguments as for ``prior``."""
+        with _PROGRAMS.lock, call.entry.lock:
+            kept = call.entry.start.get(revisited)
+            if prior or kept is None or not _same(kept[0], call.shared):
+                program = call.program
+                blocks = self.prior(call, prior, revisited)
+                sampler = program.prior_sampler(call.shared, prior if isinstance(prior, Mapping) else None)
+                inputs = program.prior_inputs(call.shared)
+                first = begin(program.family, program.size, program.dtype, blocks, inputs, sampler)
+                kept = ([np.array(a) for a in call.shared], (blocks, first))
+                if not prior:
+                    call.entry.start[revisited] = kept
+        blocks, first = kept[1]
+        # a caller may donate its state to a compiled function, which frees the buffers
+        return blocks, jax.tree.map(jnp.copy, first)
 
-    def refuse_foreign(self, size: int, program: Program) -> None:
-        """A state goes on only in the unconstrained space that it was begun in."""
-        if size != program.size:
-            raise ModelError(f"The state holds {size} numbers, the model here {program.size}: it belongs to another.")
-        begun = self.latest
-        if begun is program or begun is None:
-            return
-        same = len(begun.latents) == len(program.latents)
-        if not same or not all(
-            a.name == b.name and same_space(a, b) for a, b in zip(begun.latents, program.latents, strict=True)
-        ):
-            raise ModelError(
-                "The latent sites or their supports are not what they were at init: an argument changed their names, "
-                "shapes or bounds. Begin again with init, or use another ADF object."
-            )
+    # ------------------------------------------------------------------------------------------ states
 
-    def posterior_program(self, size: int) -> Program:
-        """The program that a state of this size belongs to.
+    def refuse_foreign(self, state: Any, program: Program) -> None:
+        """Refuses a state that belongs to another model, family, dtype or layout of the latents."""
+        refuse_foreign(getattr(state, "fingerprint", None), state.belief.mean.shape[-1], program)
+
+    def program_of(self, state: Any) -> Program:
+        """The program that a state belongs to.
 
         Raises:
-            ModelError: When nothing has been read yet, or the state is of another model.
+            ModelError: When nothing has been read yet, or the state belongs to another model.
         """
         if self.latest is None:
             raise ModelError("The model has not been read yet: call init or explain with data first.")
-        if size != self.latest.size:
-            raise ModelError(f"The state holds {size} numbers, the model {self.latest.size}: it belongs to another.")
+        self.refuse_foreign(state, self.latest)
         return self.latest
+
+
+def refuse_foreign(fingerprint: str | None, size: int, program: Program) -> None:
+    """Refuses a state of another program; the message says what differs."""
+    if fingerprint is None or fingerprint == program.fingerprint:
+        if size != program.size:
+            raise ModelError(f"The state holds {size} numbers and the model has {program.size}: it belongs to another.")
+        return
+    raise ModelError(
+        f"The state belongs to another learner: {program.differences(fingerprint)}. Call init again, or start from "
+        "what the state has learned with prior=learner.get_posterior(state), where learner is the one that made it."
+    )
+
+
+def posterior_blocks(program: Program, prior: Posterior) -> list[Block]:
+    """Another posterior's belief in this program's order of latents."""
+    theirs = {latent.name: latent for latent in prior.latents}
+    order = []
+    for latent in program.latents:
+        other = theirs.get(latent.name)
+        if other is None or other.unconstrained_shape != latent.unconstrained_shape:
+            shape = None if other is None else other.shape
+            raise ModelError(
+                f"prior does not fit: latent {latent.name!r} has shape {latent.shape} in this model and {shape} in the "
+                "posterior. Both models need the same latents."
+            )
+        if not same_space(latent, other):
+            raise ModelError(
+                f"prior does not fit: latent {latent.name!r} has another support in the posterior's model."
+            )
+        order.append(np.arange(other.where.start, other.where.stop))
+    extra = set(theirs) - {latent.name for latent in program.latents}
+    if extra:
+        raise ModelError(f"prior does not fit: this model has no latents {sorted(extra)}.")
+    back = np.argsort(np.concatenate(order))
+    out = []
+    for where, mean, root, *natural in prior.family.blocks(prior.belief):
+        out.append(Block(back[where], mean, root, "given", natural[0] if natural else None))
+    return out
+
+
+def _refuse_lengths(call: Call) -> None:
+    layout = call.program.layout
+    names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]
+    lengths = {n: a.shape[0] for n, a in zip(names, call.rows, strict=True)}
+    if not all(lengths.values()):
+        raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}. Pass at least one row.")
+    raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
 
 
 def _same(kept: Sequence[np.ndarray], shared: Sequence[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(kept, shared, strict=True))
 
 
-def _plan_key(layout: Layout, leaves: Sequence[Any]) -> Any:
-    """What a program depends on: the fixed values, and the shapes of rows and shared arrays."""
-    parts = []
-    for leaf, kind in zip(leaves, layout.kinds, strict=True):
-        if not is_array(leaf):
-            parts.append(("fixed", leaf))
-        else:
-            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-            parts.append((kind, leaf.shape[1:] if kind == "row" else leaf.shape, dtype))
-    return (layout.treedef, *parts)
+def _takes(layout: Layout, leaves: Sequence[Any], program: Program) -> bool:
+    """Whether a program was read for leaves like these: the same fixed values, and the same shapes and dtypes."""
+    if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
+        return False
+    rows, shared = layout.split(leaves)
+    if any(a.ndim == 0 for a in rows) or layout.with_fixed(leaves) != layout:
+        return False
+    shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
+    return shapes == [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]

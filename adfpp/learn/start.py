@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.factor import FactorGroup
-from adfpp.engine.families import Belief, Diagonal, Family, Full, Product, Spherical
+from adfpp.engine.factor import Factor
+from adfpp.engine.families import Belief, Family
 from adfpp.model import PriorGroup, block_of_draws
-from adfpp.model.projection import Block, prior_draws
+from adfpp.model.priors import Block, prior_draws
 
 _DRAWS = 4096
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Base(NamedTuple):
@@ -95,26 +94,7 @@ def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBas
     covered = np.zeros(belief.mean.shape[0], bool)
     for block in blocks:
         covered[block.where] = True
-    pieces: list[tuple[Any, np.ndarray, Any]] = [(family, np.arange(len(covered)), belief)]
-    if isinstance(family, Product):
-        pieces = [(p.family, p.where, held) for p, held in zip(family.parts, belief.parts, strict=True)]
-    total = 0.0
-    for own, where, held in pieces:
-        mine = covered[where]
-        if isinstance(own, Full):
-            for block in blocks:
-                if block.where[0] in where:
-                    root = np.diag(block.root) if block.root.ndim == 1 else block.root
-                    white = np.linalg.solve(root, block.mean)
-                    total += np.linalg.slogdet(root)[1] + 0.5 * white @ white + _HALF_LOG_2PI * len(block.where)
-        elif isinstance(own, Diagonal | Spherical):
-            mean, sd = np.asarray(held.mean, float)[mine], np.asarray(own.spread(held, len(where)), float)[mine]
-            total += float(np.sum(np.log(sd) + 0.5 * (mean / sd) ** 2 + _HALF_LOG_2PI))
-            if isinstance(own, Spherical) and mine.any() and not mine.all():
-                total = math.nan  # one variance of which only a part is the base's
-        else:
-            there = mine.reshape(held.shape[0], -1)[:, 0]
-            total += float(np.sum(np.asarray(own.log_norm(held), float)[there]))
+    total = family.prior_log_norm(belief, blocks, covered)
     return ThetaBase(natural, jnp.asarray(total, natural.dtype))
 
 
@@ -148,7 +128,7 @@ def begin(
     sites = {}
     for group, block in factors:
         matrix, offset = _fields(group.factors, size, dtype, inputs)
-        own = np.arange(group.site.where.start, group.site.where.stop)
+        own = np.arange(group.latent.where.start, group.latent.where.stop)
         rows = []
         for a, b in zip(matrix, offset, strict=True):
             nu, weight = _first_site(a, b, own, block, draws)
@@ -165,9 +145,7 @@ def begin(
     return Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
 
 
-def _fields(
-    factors: FactorGroup, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]
-) -> tuple[np.ndarray, np.ndarray]:
+def _fields(factors: Factor, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]) -> tuple[np.ndarray, np.ndarray]:
     matrix, offset = jax.jit(factors.matrices)(jnp.zeros(size, dtype), *inputs)
     return np.asarray(matrix, float), np.asarray(offset, float)
 
@@ -226,7 +204,7 @@ def _begin_in_theta(
 ) -> Start:
     """For families that forget correlations: a coupled site begins with its marginal moments, shared by its factors."""
     given = list(blocks)
-    for site, block in {group.site.name: (group.site, block) for group, block in factors}.values():
+    for site, block in {group.latent.name: (group.latent, block) for group, block in factors}.values():
         where = np.arange(site.where.start, site.where.stop)
         if block is not None:
             given.append(block)
@@ -240,14 +218,14 @@ def _begin_in_theta(
     belief = family.start(given, size, dtype)
     sites = {}
     for group, _ in factors:
-        siblings = sum(other.site.name == group.site.name for other, _ in factors)
+        siblings = sum(other.latent.name == group.latent.name for other, _ in factors)
         count = group.factors.count
         own = np.zeros((count, size))
-        where = np.arange(group.site.where.start, group.site.where.stop)
+        where = np.arange(group.latent.where.start, group.latent.where.stop)
         elements = np.asarray(group.factors.elements)
         if count == len(where) and siblings == 1:
             own[np.arange(count), where[elements]] = 1.0
         else:  # factors that share the site share its first site, too
             own[:, where] = 1.0 / (count * siblings)
-        sites[group.key] = jax.vmap(lambda part: family.part(belief, part))(jnp.asarray(own, dtype))
+        sites[group.key] = jax.vmap(lambda part: family.first_site(belief, part))(jnp.asarray(own, dtype))
     return Start(belief, sites)

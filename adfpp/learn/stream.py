@@ -109,10 +109,16 @@ class Log:
 
     def warn(self) -> None:
         """One warning a run, with counts and advice."""
-        bad = [(s, int(self.counts[s])) for s in Status if s.warned and self.counts[s]]
-        if bad:
-            told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
-            warnings.warn(f"{sum(c for _, c in bad)} of {self.seen} rows: {told}.", RowsMarked, stacklevel=3)
+        warn_of_rows(self.counts, stacklevel=4)
+
+
+def warn_of_rows(counts: np.ndarray, stacklevel: int) -> None:
+    """Warns about rows that were refused or absorbed inaccurately; ``counts`` are of rows by ``Status`` code."""
+    bad = [(s, int(counts[s])) for s in Status if s.warned and counts[s]]
+    if bad:
+        words = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
+        rows = f"{sum(c for _, c in bad)} of {int(counts.sum())} rows"
+        warnings.warn(f"{rows}: {words}.", RowsMarked, stacklevel=stacklevel)
 
 
 class Interrupted(Exception):

@@ -1,76 +1,68 @@
-"""A call's arguments: bound to the model's parameter names, and split into rows, shared arrays and fixed values."""
+"""The arguments of one call, bound to the names of the model's parameters, and the error that refuses a model."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import numpy as np
 
-Model = Callable[..., Any]
+Model = Callable[..., object]
+Array = np.ndarray | jax.Array | jax.ShapeDtypeStruct
+Structure = Any  # a jax.tree_util.PyTreeDef, which JAX declares as a variable and not as a type
 
 
 class ModelError(ValueError):
-    """A model that adfpp cannot fold row by row. The message names the site, the cause and the cure."""
+    """A model that cannot be learned row by row; the message names the latent or observation, cause and cure."""
 
 
-class Layout(NamedTuple):
-    """How a call's arguments split into rows, shared arrays and fixed values.
+class Bound(NamedTuple):
+    """A call's arguments, bound to the names of the model's parameters.
 
     Attributes:
-        treedef: Of the arguments, bound to the model's parameter names.
-        names: For each leaf, the parameter it belongs to.
-        kinds: For each leaf "row", "shared" or "fixed".
-        fixed: The fixed leaves' values (Python numbers, strings, …), in order.
+        arguments: ``{parameter: argument}``; arguments that are None are left out.
+        leaves: The arrays, numbers and strings in them, in the order of
+        treedef: the structure of the arguments.
+        names: For each leaf the parameter that it belongs to.
     """
 
-    treedef: Any
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    fixed: tuple[Any, ...]
-
-    def rebuild(self, rows: Sequence[Any], shared: Sequence[Any]) -> dict[str, Any]:
-        """The bound arguments, with these arrays in their places."""
-        pools = {"row": iter(rows), "shared": iter(shared), "fixed": iter(self.fixed)}
-        return jax.tree.unflatten(self.treedef, [next(pools[k]) for k in self.kinds])
-
-    def split(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """(row arrays, shared arrays) among the leaves of a call."""
-        rows = [a for a, k in zip(leaves, self.kinds, strict=True) if k == "row"]
-        return rows, [a for a, k in zip(leaves, self.kinds, strict=True) if k == "shared"]
-
-    def named(self, kind: str) -> tuple[str, ...]:
-        """Parameters with leaves of this kind."""
-        return tuple(dict.fromkeys(n for n, k in zip(self.names, self.kinds, strict=True) if k == kind))
+    arguments: dict[str, Any]
+    leaves: list[Any]
+    names: list[str]
+    treedef: Structure
 
 
-def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array (NumPy, JAX or traced), as opposed to a Python number or a string."""
+def is_array(leaf: object) -> TypeGuard[Array]:
+    """Whether a leaf is an array (NumPy, JAX, traced, or the shape of one), not a Python number or a string."""
     return isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct)
 
 
-def bind(
-    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[Any], list[str], Any]:
-    """Binds a call to the model's parameter names.
+def canonical_dtype(leaf: Array) -> np.dtype:
+    """The dtype that JAX gives an array, which depends on whether 64-bit numbers are enabled."""
+    return jax.dtypes.canonicalize_dtype(leaf.dtype)
 
-    Returns:
-        ``(bound, leaves, names, treedef)`` with one name a leaf.
+
+def bind(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+    """Binds a call to the names of the model's parameters.
+
+    Raises:
+        TypeError: When an argument is a list or a table, or holds what JAX has no numbers for.
     """
     signature = inspect.signature(model)
-    bound: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD:
-            bound |= value
+            arguments |= value
         else:
-            bound[name] = value
-    bound = {name: value for name, value in bound.items() if value is not None}
-    for name, value in bound.items():
+            arguments[name] = value
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    for name, value in arguments.items():
         if isinstance(value, list) and all(isinstance(v, int | float) for v in jax.tree.leaves(value)):
             raise TypeError(f"Argument {name!r} is a list of numbers. Pass an array: numpy.asarray({name}).")
-    with_path, treedef = jax.tree_util.tree_flatten_with_path(bound)
+    with_path, treedef = jax.tree_util.tree_flatten_with_path(arguments)
     names = [path[0].key for path, _ in with_path]
-    for name, leaf in zip(names, [leaf for _, leaf in with_path], strict=True):
+    leaves = [leaf for _, leaf in with_path]
+    for name, leaf in zip(names, leaves, strict=True):
         if not is_array(leaf) and hasattr(leaf, "__array__"):
             raise TypeError(
                 f"Argument {name!r} is a {type(leaf).__name__}. Pass an array: {name}.to_numpy() or "
@@ -81,12 +73,12 @@ def bind(
                 f"Argument {name!r} has dtype {leaf.dtype}, which JAX does not take. Encode it as numbers first "
                 "(categories as integer codes, times as floats)."
             )
-    return bound, [leaf for _, leaf in with_path], names, treedef
+    return Bound(arguments, leaves, names, treedef)
 
 
-def call(model: Model, bound: Mapping[str, Any]) -> Any:
+def call(model: Model, arguments: Mapping[str, Any]) -> object:
     """Calls a model with arguments bound by name."""
-    positional, keyword, rest = [], {}, dict(bound)
+    positional, keyword, rest = [], {}, dict(arguments)
     for name, parameter in inspect.signature(model).parameters.items():
         if name not in rest:
             continue
@@ -94,14 +86,15 @@ def call(model: Model, bound: Mapping[str, Any]) -> Any:
             positional.append(rest.pop(name))
         elif parameter.kind == inspect.Parameter.VAR_POSITIONAL:
             raise ModelError(
-                f"The model takes *{name}. Rows are told apart by parameter name: give the model named parameters."
+                f"The model takes *{name}. adfpp finds the arguments that carry rows by the names of the parameters: "
+                "give the model named parameters."
             )
         else:
             keyword[name] = rest.pop(name)
     return model(*positional, **keyword, **rest)
 
 
-def refuse_clashes(model: Model, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def refuse_clashes(model: Model, function: Callable[..., object], args: tuple[Any, ...]) -> None:
     """Refuses a model with an argument that this function would take for its own option, unless by position."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = {name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}

@@ -1,28 +1,30 @@
 """The numeric model check: the rows' log-likelihoods add up to the batch's."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from adfpp.model.arguments import ModelError
-from adfpp.model.native import inside
+from adfpp.model.elements import AnyDistribution, is_improper
+from adfpp.model.latents import theta_in_support
 from adfpp.model.program import Program
-from adfpp.model.visit import scalar_base, visit
+from adfpp.model.visit import Sampled, visit
 
-_DRAWS, _ROWS = 3, 4
+_DRAWS, _ROWS = 3, 4  # values of θ, and rows that are compared at once
+_MOST_TRIES = 100  # calls after which a stream of rows that cannot be compared is no longer looked at
 
 
 class RowCheck:
-    """Proves at several draws of θ that rows' log-likelihoods add up to the batch's, site by site.
+    """Checks at several θ that the rows' log-likelihoods add up to the batch's, observation by observation.
 
-    Latent values of the rows' own are drawn at random, so that what is checked is what is integrated. It needs two
-    different rows of positive probability, and collects them from the calls it is shown.
+    Local latents are drawn at random, so that what is checked is what is integrated. The check needs two different
+    rows of positive probability, and collects them from the calls that are passed to ``done``.
     """
 
     def __init__(self, program: Program) -> None:
@@ -31,8 +33,8 @@ class RowCheck:
         self.kept: list[np.ndarray] | None = None
         self.tries = 0
 
-    def done(self, rows: Sequence[Any], shared: Sequence[Any]) -> bool:
-        """Looks at a call's first rows; says whether the check is through.
+    def done(self, rows: Sequence[np.ndarray | jax.Array], shared: Sequence[ArrayLike]) -> bool:
+        """Compares a call's first rows; whether the check is complete.
 
         Raises:
             ModelError: When rows do not add up, or the prior changes with them.
@@ -50,53 +52,13 @@ class RowCheck:
             fine = self._compare([np.resize(a, (_ROWS, *a.shape[1:])) for a in head], shared)
             if fine is None:
                 return True
-            # what was compared are the first rows; others may have been kept beside them
+            # Only the first rows were compared; others may have been kept beside them.
             head = [np.concatenate([a[:_ROWS][fine[: len(a)]], a[_ROWS:]]) for a in head]
         self.kept = [a[-1:] for a in head] if len(head[0]) else self.kept
-        return self.tries >= 100
-
-    @cached_property
-    def _logs(self) -> Callable[..., Any]:
-        program = self.program
-        own = {s.name: s for s in program.local}
-
-        def log_densities(
-            flat: jax.Array, local: Mapping[str, jax.Array], some: Sequence[Any], rest: Sequence[Any]
-        ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array]:
-            """Of observed sites, of local latents, of the others' prior; at θ and the rows' own values."""
-            shared = program.substitution(flat)
-
-            def values(site: dict[str, Any]) -> Any:
-                mine = own.get(site["name"]) if site["type"] == "sample" else None
-                if mine is None:
-                    return shared(site)
-                given = jnp.moveaxis(local[mine.name], 0, mine.axis)
-                return given if mine.support is not None else biject_to(site["fn"].support)(given)
-
-            seen = visit(program.model, program.layout.rebuild(some, rest), values)
-            logs = {n: jnp.sum(s["fn"].log_prob(s["value"])) for n, s in seen.observed.items()}
-            priors = {n: jnp.sum(_log_prior(s)) for n, s in seen.latents.items()}
-            prior = sum(a for n, a in priors.items() if n not in own)
-            return logs, {n: a for n, a in priors.items() if n in own}, jnp.asarray(prior)
-
-        def both_ways(
-            flats: jax.Array, locals_: Mapping[str, jax.Array], some: Sequence[Any], rest: Sequence[Any]
-        ) -> tuple[Any, ...]:
-            def one_row(flat: jax.Array, local: Mapping[str, jax.Array], row: Sequence[Any]) -> tuple[Any, ...]:
-                local = {n: a[None] for n, a in local.items()}
-                return log_densities(flat, local, [a[None] for a in row], rest)
-
-            def per_draw(flat: jax.Array, local: Mapping[str, jax.Array]) -> tuple[Any, ...]:
-                one, local_one, prior_one = jax.vmap(partial(one_row, flat))(local, list(some))
-                batch, local_batch, prior_batch = log_densities(flat, local, some, rest)
-                return one, batch, local_one, local_batch, prior_one, jnp.broadcast_to(prior_batch, prior_one.shape)
-
-            return jax.vmap(per_draw)(flats, locals_)
-
-        return jax.jit(both_ways)
+        return self.tries >= _MOST_TRIES
 
     def _local_values(self) -> dict[str, np.ndarray]:
-        """Values of the rows' own latents, ``(draws, rows, ...)``: unconstrained numbers, or values of a support."""
+        """Values of local latents, ``(draws, rows, ...)``: unconstrained numbers, or values of a support."""
         rng, out = np.random.default_rng(5), {}
         for s in self.program.local:
             shape = (_DRAWS, _ROWS, *s.unconstrained_shape[: s.axis], *s.unconstrained_shape[s.axis + 1 :])
@@ -104,40 +66,44 @@ class RowCheck:
             out[s.name] = u.astype(self.program.dtype) if s.support is None else rng.choice(s.support, shape)
         return out
 
-    def _compare(self, rows: Sequence[np.ndarray], shared: Sequence[Any]) -> np.ndarray | None:
+    def _compare(self, rows: Sequence[np.ndarray], shared: Sequence[ArrayLike]) -> np.ndarray | None:
         """None when rows add up; which of them are possible at all when some are not."""
         program = self.program
         rng = np.random.default_rng(3)
-        theta = jnp.asarray([inside(program.latents, rng, program.size) for _ in range(_DRAWS)], program.dtype)
-        found = jax.device_get(self._logs(theta, self._local_values(), list(rows), list(shared)))
-        one_by_one, batch, local_one, local_batch, prior_one, prior_batch = found
+        theta = [theta_in_support(program.latents, rng, program.size) for _ in range(_DRAWS)]
+        one, batch = jax.device_get(
+            _both_ways(program, jnp.asarray(theta, program.dtype), self._local_values(), list(rows), list(shared))
+        )
         possible = np.ones(_ROWS, bool)
-        for a in one_by_one.values():
+        for a in one.observations.values():
             possible &= np.isfinite(a).all(0)
         if not possible.all():
             return possible
         tolerance = 1e-8 if program.dtype == jnp.float64 else 1e-3
-        for name, one in one_by_one.items():
-            if not _adds_up(one, batch[name], tolerance):
+        for name, alone in one.observations.items():
+            together = batch.observations[name]
+            if not _adds_up(alone, together, tolerance):
                 raise ModelError(
-                    f"The rows of site {name!r} do not add up: together their log-density is {batch[name][0]:.6g}, one "
-                    f"by one {one[0].sum():.6g}. Something in the model uses several rows at once (x - x.mean(), a "
-                    "cumulative sum) or is not counted once a row (a numpyro.factor that belongs to the prior, a plate "
-                    "nested the wrong way). Standardise before the model, make factors one number a row, and name the "
-                    "arguments that carry rows with rows=(...) if one was mistaken."
+                    f"The rows of observation {name!r} do not add up: together their log-density is "
+                    f"{together[0]:.6g}, one by one {alone[0].sum():.6g}. Something in the model uses several rows at "
+                    "once (x - x.mean(), a cumulative sum) or is not counted once a row (a numpyro.factor that belongs "
+                    "to the prior, a plate nested the wrong way). Standardise before the model, make factors one "
+                    "number a row, and name the arguments that carry rows with rows=(...) if one was mistaken."
                 )
-        for name, one in local_one.items():
-            if not _adds_up(one, local_batch[name], tolerance):
+        for name, alone in one.local.items():
+            together = batch.local[name]
+            if not _adds_up(alone, together, tolerance):
                 raise ModelError(
-                    f"The prior of latent site {name!r}, which every row draws for itself, ties rows together: their "
-                    f"log-density is {local_batch[name][0]:.6g}, one by one {one[0].sum():.6g}. Give a row's latent "
-                    "values a prior that looks at no other row; for values that drift from row to row use "
+                    f"The prior of latent {name!r}, which is drawn for every row, ties rows together: their "
+                    f"log-density is {together[0]:.6g}, one by one {alone[0].sum():.6g}. Give a row's latents a prior "
+                    "that looks at no other row; for values that drift from row to row use "
                     "dynamics=adfpp.RandomWalk(...)."
                 )
-        if not np.allclose(prior_one, prior_batch, rtol=tolerance, atol=tolerance, equal_nan=True):
+        prior = np.broadcast_to(batch.prior[:, None], one.prior.shape)
+        if not np.allclose(one.prior, prior, rtol=tolerance, atol=tolerance, equal_nan=True):
             raise ModelError(
-                "The prior of the latent sites changes with the number of rows or with the rows themselves. A prior "
-                "must not look at the data: pass its parameters as arguments of their own."
+                "The prior of the latents changes with the number of rows or with the rows themselves. A prior must "
+                "not look at the data: pass its parameters as arguments of their own."
             )
         return None
 
@@ -148,8 +114,58 @@ def _adds_up(one: np.ndarray, batch: np.ndarray, tolerance: float) -> bool:
     return bool((apart <= tolerance * (1.0 + np.abs(one).sum(1))).all())
 
 
-def _log_prior(site: dict[str, Any]) -> Any:
-    """Log prior density of a latent site; 0 for an improper one, which has none."""
-    if isinstance(scalar_base(site["fn"]), dist.ImproperUniform):
-        return jnp.zeros(())
-    return site["fn"].log_prob(site["value"])
+class _Logs(NamedTuple):
+    """Log-densities of some rows: of observations, of local latents, and of the other latents together."""
+
+    observations: dict[str, jax.Array]
+    local: dict[str, jax.Array]
+    prior: jax.Array
+
+
+@partial(jax.jit, static_argnums=0)
+def _both_ways(
+    program: Program,
+    thetas: jax.Array,
+    local: Mapping[str, jax.Array],
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+) -> tuple[_Logs, _Logs]:
+    """Log-densities of each row alone ``(draws, rows)``, and of all rows together ``(draws,)``."""
+
+    def of(theta: jax.Array, own: Mapping[str, jax.Array]) -> tuple[_Logs, _Logs]:
+        def of_row(mine: Mapping[str, jax.Array], row: Sequence[jax.Array]) -> _Logs:
+            return _logs(program, theta, {n: a[None] for n, a in mine.items()}, [a[None] for a in row], shared)
+
+        return jax.vmap(of_row)(own, list(rows)), _logs(program, theta, own, rows, shared)
+
+    return jax.vmap(of)(thetas, local)
+
+
+def _logs(
+    program: Program,
+    theta: jax.Array,
+    local: Mapping[str, jax.Array],
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+) -> _Logs:
+    """Log-densities of a batch at θ and these values of its local latents, rows along the leading axis."""
+    shared_values = program.substitution(theta)
+    by_name = {s.name: s for s in program.local}
+
+    def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
+        latent = by_name.get(name)
+        if latent is None:
+            return shared_values(name, fn)
+        given = jnp.moveaxis(local[name], 0, latent.axis)
+        return given if latent.support is not None else biject_to(fn.support)(given)
+
+    seen = visit(program.model, program.layout.rebuild(rows, shared), values)
+    observations = {n: jnp.sum(o.fn.log_prob(o.value)) for n, o in seen.observations.items()}
+    priors = {n: jnp.sum(_log_prior(latent)) for n, latent in seen.latents.items()}
+    prior = sum((a for n, a in priors.items() if n not in by_name), jnp.zeros(()))
+    return _Logs(observations, {n: a for n, a in priors.items() if n in by_name}, prior)
+
+
+def _log_prior(latent: Sampled) -> jax.Array:
+    """Log prior density; 0 for an improper one, which has none."""
+    return jnp.zeros(()) if is_improper(latent.fn) else latent.fn.log_prob(latent.value)

@@ -5,10 +5,10 @@ from typing import Any, TypeVar
 
 import numpyro.distributions as dist
 
-from adfpp.engine.tilt.base import ClosedForm, Rule
+from adfpp.engine.tilt.base import ClosedForm, TiltFunction
 from adfpp.engine.tilt.closed import gaussian_tilt, normal_tilt
 
-R = TypeVar("R", bound=Rule)
+R = TypeVar("R", bound=TiltFunction)
 
 _REGISTRY: dict[type, ClosedForm] = {}
 
@@ -18,8 +18,8 @@ def register_tilt(
 ) -> Callable[[R], R]:
     """Registers a closed-form tilt for a likelihood's distribution class.
 
-    The rule is used for every observed site of exactly this class whose ``field`` parameter is affine in the latent
-    variables and whose ``constants`` do not depend on them; every other site falls back to quadrature.
+    The rule is used for every observation of exactly this class whose ``field`` parameter is affine in the latent
+    variables and whose ``constants`` do not depend on them; every other observation falls back to quadrature.
 
     Example:
         A Gaussian of unit variance::
@@ -33,12 +33,12 @@ def register_tilt(
     Args:
         distribution: The class, e.g. ``numpyro.distributions.Normal``.
         field: Name of its parameter (an attribute) that carries the field.
-        constants: Names of the other parameters that the rule wants.
+        constants: Names of the other parameters that the rule takes.
         event_dim: 0 for a scalar field, for which ``mean``, ``scale`` and the answer are numbers; 1 for a vector
             field of length k, for which they are ``(k,)``, ``(k, k)`` lower triangular, ``(k,)`` and ``(k, k)``.
 
     Returns:
-        A decorator that registers the rule and gives it back.
+        A decorator that registers the rule and returns it.
     """
 
     def decorate(rule: R) -> R:
@@ -46,6 +46,11 @@ def register_tilt(
         return rule
 
     return decorate
+
+
+def registered_tilts() -> frozenset[tuple[type, ClosedForm]]:
+    """All closed forms that are registered now, to tell apart programs that were read before and after a change."""
+    return frozenset(_REGISTRY.items())
 
 
 def closed_form(distribution: Any) -> ClosedForm | None:

@@ -1,4 +1,4 @@
-"""Models whose latent sites can be listed: all combinations of their values, and what NumPyro's Gibbs sampler takes."""
+"""Models with discrete latents: all combinations of their values, and the form that NumPyro's Gibbs samplers take."""
 
 import math
 from collections.abc import Callable
@@ -10,22 +10,24 @@ import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
 from adfpp.model.joint import Joint
-from adfpp.model.program import Latent, Program
+from adfpp.model.latents import Latent
+from adfpp.model.native import finite_values
+from adfpp.model.program import Program
 
 MOST = 1 << 14  # combinations that are enumerated at most
 _EVALUATIONS = 1 << 21  # rows times combinations evaluated at once
 
 
 def discrete_latents(program: Program) -> list[Latent]:
-    """The sites whose values can be listed and that rows share."""
-    return [s for s in program.latents if s.discrete and s.size]
+    """The latents whose values can be listed and that rows share."""
+    return [latent for latent in program.latents if latent.discrete and latent.size]
 
 
 def levels(program: Program) -> list[tuple[float, ...] | None]:
     """Of each coordinate of θ its values, or None where it is continuous."""
     out: list[tuple[float, ...] | None] = [None] * program.size
-    for site in discrete_latents(program):
-        out[site.where] = [site.native.values] * site.size
+    for latent in discrete_latents(program):
+        out[latent.where] = [finite_values(latent.native)] * latent.size
     return out
 
 
@@ -54,29 +56,29 @@ def log_joint_of(joint: Joint, theta: np.ndarray, rows: np.ndarray) -> np.ndarra
 
 
 def listed(model: Callable[..., Any]) -> Callable[..., Any]:
-    """The model as NumPyro's Gibbs kernels take it: they ask every discrete site for its values, also ``to_event``."""
+    """The model as NumPyro's Gibbs kernels take it: every discrete latent lists its values, also ``to_event``."""
 
     @wraps(model)
-    def own(*args: Any, **kwargs: Any) -> Any:
+    def with_values(*args: Any, **kwargs: Any) -> Any:
         with _Listed():
             return model(*args, **kwargs)
 
-    return own
+    return with_values
 
 
 class _Enumerable(dist.Independent):
-    """Independent elements that say which values one of them may have."""
+    """Independent elements, with the values that one of them may have."""
 
     def enumerate_support(self, expand: bool = True) -> Any:
-        """Those of an element."""
+        """The values of one element."""
         return self.base_dist.enumerate_support(expand)
 
 
 class _Listed(Messenger):
-    """Puts such distributions in the place of discrete sites' own."""
+    """Puts such distributions in the place of those of discrete latents."""
 
     def process_message(self, msg: dict[str, Any]) -> None:
-        """Exchanges a latent site's distribution before it is drawn from."""
+        """Exchanges a latent's distribution before it is drawn from."""
         fn = msg.get("fn")
         if msg["type"] == "sample" and not msg["is_observed"] and type(fn) is dist.Independent:
             if fn.has_enumerate_support:

@@ -21,14 +21,15 @@ def guide_draws(
     """Runs a guide several times.
 
     Returns:
-        ``({site: (count, *shape)}, log density (count,))`` in the sites' own spaces: of all that the guide draws, its
-        factors included, which is what the weights of a guide with auxiliary variables (``AutoDAIS``) are made of.
+        ``({latent: (count, *shape)}, log density (count,))`` in the latents' native spaces: of all that the guide
+        draws, its factors included, which is what the weights of a guide with auxiliary variables (``AutoDAIS``) are
+        made of.
     """
 
     def one(key: jax.Array) -> tuple[dict[str, Any], jax.Array]:
-        # a site that is a mere function of another is a Delta which carries the volume of that function
-        logs, sites = compute_log_probs(handlers.seed(guide, rng_seed=key), args, dict(kwargs), dict(params))
-        drawn = {n: s["value"] for n, s in sites.items() if s["type"] == "sample" and not s["is_observed"]}
+        # A latent that is a mere function of another is a Delta which carries the volume of that function.
+        logs, messages = compute_log_probs(handlers.seed(guide, rng_seed=key), args, dict(kwargs), dict(params))
+        drawn = {n: m["value"] for n, m in messages.items() if m["type"] == "sample" and not m["is_observed"]}
         return drawn, jnp.sum(jnp.stack(list(logs.values())))
 
     return jax.device_get(jax.jit(jax.vmap(one))(jax.random.split(rng_key, count)))

@@ -1,303 +1,164 @@
-"""What reading a model gives: functions of a flat unconstrained θ, and its prior as Gaussian blocks."""
+"""The result of reading a model: functions of a flat unconstrained θ, one row's arrays and the shared ones."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
-from numpyro import handlers
-from numpyro.distributions import biject_to
+from jax.typing import ArrayLike
+from numpyro.distributions import Distribution
 
-from adfpp.engine.factor import FactorGroup
-from adfpp.engine.families import Family
-from adfpp.engine.families.product.exponential import Finite
-from adfpp.engine.trace.field import Trace, depends_on, trace
-from adfpp.model.arguments import Layout, Model, ModelError, call
+from adfpp.engine.factor import Factor
+from adfpp.engine.families import ByLatent, Family
+from adfpp.engine.tilt import AUTO, Moments
+from adfpp.engine.trace import Trace
+from adfpp.model.arguments import Model
+from adfpp.model.latents import Latent, substitution, unconstrain
+from adfpp.model.layout import Layout
 from adfpp.model.local import LocalLatent
-from adfpp.model.native import inside, own_block
-from adfpp.model.projection import Component, Projection, project_prior
-from adfpp.model.visit import Replace, elements, quiet, same_transform, scalar_base, visit
-
-
-@dataclass(frozen=True)
-class Latent:
-    """A latent site.
-
-    Attributes:
-        name: Its name.
-        shape: Of its value.
-        unconstrained_shape: Of its unconstrained value.
-        where: Its place in the flat θ.
-        event_dim: Of its distribution.
-        transform: From unconstrained to constrained; the identity where the belief is held in the site's own space.
-        native: The family of each of its components in its own space, or None for a Gaussian in unconstrained space.
-        whole: Whether a discrete site's values are handed to the model as whole numbers.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    unconstrained_shape: tuple[int, ...]
-    where: slice
-    event_dim: int
-    transform: Any
-    native: Any = None
-    whole: bool = False
-
-    @property
-    def size(self) -> int:
-        """Number of unconstrained scalars."""
-        return self.where.stop - self.where.start
-
-    @property
-    def discrete(self) -> bool:
-        """Whether its values can be listed."""
-        return isinstance(self.native, Finite)
-
-    def value(self, flat: jax.Array, whole: bool) -> jax.Array:
-        """Its value ``(..., *shape)`` at ``(..., size)`` coordinates; of a discrete site as whole numbers if asked."""
-        u = flat.reshape(flat.shape[:-1] + self.unconstrained_shape)
-        if self.native is None:
-            return self.transform(u)
-        return jnp.round(u).astype(int) if whole and self.discrete else u
-
-    @property
-    def integral(self) -> bool:
-        """Whether it is discrete and its values are whole numbers."""
-        return self.discrete and all(float(v).is_integer() for v in self.native.values)
-
-
-def same_space(site: Latent, other: Latent) -> bool:
-    """Whether an unconstrained value means the same at two sites."""
-    same = site.unconstrained_shape == other.unconstrained_shape and site.native == other.native
-    return same and same_transform(site.transform, other.transform)
-
-
-def substitution(sites: Sequence[Latent], theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
-    """Constrained values of the sites at a flat θ, for ``visit``."""
-    places = {s.name: s for s in sites}
-
-    def values(site: dict[str, Any]) -> Any:
-        mine = places.get(site["name"])
-        if site["type"] != "sample" or mine is None or site["is_observed"]:
-            return None
-        if mine.native is not None:
-            return mine.value(theta[mine.where], mine.whole)
-        # the support at hand, not the one remembered: it may depend on other sites, which the reader refuses
-        return biject_to(site["fn"].support)(theta[mine.where].reshape(mine.unconstrained_shape))
-
-    return values
+from adfpp.model.priors.density import ModelPrior
+from adfpp.model.priors.factors import PriorGroup, prior_groups
+from adfpp.model.priors.gaussian import Projection
+from adfpp.model.priors.projection import project_prior
+from adfpp.model.reference import ModelReference, model_name
+from adfpp.model.visit import READING, Values
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
     """A model as functions of (θ, row arrays, shared arrays).
 
+    It follows from the model, the structure and shapes of its arguments, their fixed values, the dtype, the family and
+    the accuracy of tilted moments. It holds no values of arrays, except those that a support depends on. Two programs
+    are equal only if they are the same object.
+
     Attributes:
         model: The model it was read from.
         layout: How its arguments split.
-        latents: Latents in the order of θ.
-        factors: Factor groups, in the order in which a row's factors are folded.
+        latents: The latents that all rows share, in the order of θ.
+        factors: Factor groups, in the order in which a row's factors are absorbed.
         row_shapes: Shape and dtype of each row array, without the leading axis.
         dtype: Of θ.
         trace: Of one row.
-        family: How the belief is held.
+        family: Of the belief.
         pinned: The shared arrays, where a support depends on them: they must stay what they are.
-        local: Latent sites of the data plate, integrated out row by row: they have no place in θ.
+        local: Latents of single rows, integrated out row by row: they have no place in θ.
+        shared_shapes: Shape and dtype of each shared array.
+        moments: How tilted moments are computed.
+        asked: The family or families that the user asked for.
     """
 
     model: Model
     layout: Layout
     latents: tuple[Latent, ...]
-    factors: tuple[FactorGroup, ...]
+    factors: tuple[Factor, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: Any
     trace: Trace
     family: Family
     pinned: tuple[np.ndarray, ...] | None = None
     local: tuple[LocalLatent, ...] = ()
+    shared_shapes: tuple[jax.ShapeDtypeStruct, ...] = ()
+    moments: Moments = AUTO
+    asked: Family | ByLatent | None = None
 
     @property
     def size(self) -> int:
         """Length of θ."""
-        return sum(s.size for s in self.latents)
+        return sum(latent.size for latent in self.latents)
 
-    def substitution(self, theta: jax.Array) -> Callable[[dict[str, Any]], Any]:
-        """Constrained values of the latent sites, for ``visit``."""
+    def fits(self, shared: Sequence[ArrayLike]) -> bool:
+        """Whether shared arrays give the supports that the program was read with."""
+        return self.pinned is None or all(np.array_equal(a, b) for a, b in zip(self.pinned, shared, strict=True))
+
+    # ------------------------------------------------------------------------------------------ identity
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What a state has to agree on to belong to this program, as text."""
+        latents = [[v.name, list(v.unconstrained_shape), v.space] for v in self.latents if v.size]
+        parts = {"model": model_name(self.model), "family": self.family.name, "dtype": str(np.dtype(self.dtype))}
+        return json.dumps(parts | {"latents": latents})
+
+    def differences(self, fingerprint: str) -> str:
+        """In words, what differs between this program and a fingerprint."""
+        theirs, ours = json.loads(fingerprint), json.loads(self.fingerprint)
+        words = [
+            f"its {what} is {theirs[what]}, here it is {ours[what]}"
+            for what in ("model", "family", "dtype")
+            if theirs[what] != ours[what]
+        ]
+        there, here = ({name: (tuple(shape), space) for name, shape, space in f["latents"]} for f in (theirs, ours))
+        for name in dict.fromkeys([*there, *here]):
+            if name not in here:
+                words.append(f"it has the latent {name!r}, which this model does not have")
+            elif name not in there:
+                words.append(f"it lacks the latent {name!r}")
+            else:
+                for what, a, b in zip(("shape", "space"), there[name], here[name], strict=True):
+                    if a != b:
+                        words.append(f"its latent {name!r} has the {what} {a}, here it has {b}")
+        return "; ".join(words) or "its latents come in another order"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the program was read from: compiled and traced functions cannot be pickled, but can be made again."""
+        from adfpp.model.reader import read_again
+
+        specs = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in self.row_shapes]
+        call = self.layout.rebuild(specs, self.pinned or self.shared_shapes)
+        rows = self.layout.named("row")
+        return read_again, (ModelReference(self.model), call, rows, self.moments, self.asked, self.fingerprint)
+
+    # ------------------------------------------------------------------------------------------ θ and values
+
+    def substitution(self, theta: jax.Array) -> Values:
+        """Constrained values of the latents that all rows share, for ``visit``."""
         return substitution(self.latents, theta)
 
     def constrain(self, theta: jax.Array) -> dict[str, jax.Array]:
-        """``{site: value}`` of a flat ``(..., N)`` θ."""
-        out = {}
-        for site in self.latents:
-            out[site.name] = site.value(theta[..., site.where], site.integral)
-        return out
+        """``{latent: value}`` of a flat ``(..., N)`` θ."""
+        return {latent.name: latent.value(theta[..., latent.where], latent.integral) for latent in self.latents}
 
-    def unconstrain(self, values: Mapping[str, Any]) -> tuple[jax.Array, jax.Array]:
+    def unconstrain(self, values: Mapping[str, ArrayLike]) -> tuple[jax.Array, jax.Array]:
         """Flat θ ``(..., N)`` of constrained values, and the log-volume of the transform there ``(...)``."""
-        parts, log_volume = [], jnp.zeros((), self.dtype)
-        for site in self.latents:
-            value = jnp.asarray(values[site.name], self.dtype)
-            if site.native is not None:
-                parts.append(value.reshape((*value.shape[: value.ndim - len(site.shape)], -1)))
-                continue
-            u = site.transform.inv(value)
-            lead = u.shape[: u.ndim - len(site.unconstrained_shape)]
-            jacobian = site.transform.log_abs_det_jacobian(u, value)
-            log_volume = log_volume + jnp.sum(jacobian.reshape((*lead, -1)), -1)
-            parts.append(u.reshape((*lead, -1)))
-        return jnp.concatenate(parts, -1), log_volume
+        return unconstrain(self.latents, values, self.dtype)
 
-    def project_prior(
-        self, rows: Sequence[Any], shared: Sequence[Any], priors: Mapping[str, Any] | None = None
-    ) -> Projection:
-        """The prior as independent Gaussian blocks in unconstrained space, as far as it is made of such.
+    # ------------------------------------------------------------------------------------------ the prior
+
+    def prior(self, replaced: Mapping[str, Distribution] | None = None) -> ModelPrior:
+        """The prior of the latents that all rows share.
 
         Args:
-            rows: One row's arrays, leading axis 1 (a prior must not depend on them).
-            shared: The shared arrays.
-            priors: Distributions to put in the place of the model's own priors.
+            replaced: Distributions to put in the place of the model's own priors.
         """
-        priors = priors or {}
-        self._check_priors(priors)
-        logs = self.prior_logs(priors)
-        inputs = self.prior_inputs(shared)
-        theta = jax.ShapeDtypeStruct((self.size,), self.dtype)
-        traced = trace(logs, theta, *inputs)
-        somewhere = jnp.asarray(inside(self.latents, np.random.default_rng(7), self.size), self.dtype)
-        draw = self.prior_sampler(shared, priors)
-        gaussian, blocks, coupled = [], [], []
-        for c in _components(traced, self.latents):
-            if all(self.latents[i].native is None for i in c.members):
-                gaussian.append(c)
-                continue
-            # sites of which some are in their own space are never jointly Gaussian
-            coupled += c.dependents
-            for root in c.roots or (c,):
-                site = self.latents[root.members[0]]
-                if site.native is None:
-                    gaussian.append(root)
-                else:
-                    blocks.append(own_block(site, lambda t, i=root.members[0]: logs(t, *inputs)[i], somewhere, draw))
-        found = project_prior(gaussian, lambda t: logs(t, *inputs), draw, self.size, self.dtype)
-        return Projection([*blocks, *found.blocks], tuple(sorted([*coupled, *found.coupled])))
+        return ModelPrior(self.model, self.layout, self.latents, self.row_shapes, self.dtype, replaced or {})
 
-    def prior_logs(self, priors: Mapping[str, Any] | None = None) -> Callable[..., list[jax.Array]]:
-        """``θ, *inputs -> [log prior of each site in unconstrained space]``, elementwise where elements are scalars."""
-        return _prior_logs(self.model, self.layout, self.latents, priors or {})
+    def project_prior(
+        self, shared: Sequence[ArrayLike], replaced: Mapping[str, Distribution] | None = None
+    ) -> Projection:
+        """The prior as independent blocks, Gaussian in unconstrained space or native, as far as it is made of such.
 
-    def prior_inputs(self, shared: Sequence[Any]) -> list[jax.Array]:
-        """What stands in for a row where only the prior is looked at, and the shared arrays."""
-        return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+        Args:
+            shared: The shared arrays.
+            replaced: Distributions to put in the place of the model's own priors.
+        """
+        return project_prior(self.prior(replaced), shared)
+
+    @cached_property
+    def prior_factors(self) -> dict[str, tuple[PriorGroup, ...]]:
+        """The prior as factor groups, by latent."""
+        with READING:
+            return prior_groups(self)
+
+    def prior_inputs(self, shared: Sequence[ArrayLike]) -> list[jax.Array]:
+        """The inputs of prior factors: zeros in the place of a row's arrays, and the shared arrays."""
+        return self.prior().inputs(shared)
 
     def prior_sampler(
-        self, shared: Sequence[Any], priors: Mapping[str, Any] | None = None
+        self, shared: Sequence[ArrayLike], replaced: Mapping[str, Distribution] | None = None
     ) -> Callable[[jax.Array], jax.Array]:
         """``key -> θ``, a draw from the prior."""
-        inputs = self.prior_inputs(shared)
-        bound = self.layout.rebuild(inputs[: len(self.row_shapes)], inputs[len(self.row_shapes) :])
-
-        def draw(key: jax.Array) -> jax.Array:
-            with quiet(), handlers.seed(rng_seed=key):
-                found = handlers.trace(Replace(lambda: call(self.model, bound), priors or {})).get_trace()
-            values = {n: s["value"] for n, s in found.items() if s["type"] == "sample" and not s["is_observed"]}
-            return self.unconstrain(values)[0]
-
-        return draw
-
-    def _check_priors(self, priors: Mapping[str, Any]) -> None:
-        names = [s.name for s in self.latents]
-        for name, prior in priors.items():
-            if name not in names:
-                raise ModelError(f"prior names the site {name!r}; the model's latent sites are {names}.")
-            if not isinstance(prior, dist.Distribution):
-                raise TypeError(
-                    f"prior gives site {name!r} a {type(prior).__name__}; it takes a NumPyro distribution, e.g. "
-                    f"prior={{{name!r}: dist.Normal(0, 10)}}."
-                )
-
-
-def _prior_logs(
-    model: Model, layout: Layout, sites: Sequence[Latent], priors: Mapping[str, Any]
-) -> Callable[..., list[jax.Array]]:
-    """``θ, *inputs -> [log prior of each site in unconstrained space]``.
-
-    A site with independent scalar elements gives one number an element, as one in its own space gives one a component;
-    any other site gives one number.
-    """
-    rows = sum(k == "row" for k in layout.kinds)
-
-    def logs(theta: jax.Array, *inputs: Any) -> list[jax.Array]:
-        bound = layout.rebuild(inputs[:rows], inputs[rows:])
-        latents = visit(model, bound, substitution(sites, theta), priors).latents
-        out = []
-        for site in sites:
-            fn, value = latents[site.name]["fn"], latents[site.name]["value"]
-            if isinstance(scalar_base(fn), dist.ImproperUniform):
-                raise ModelError(
-                    f"Site {site.name!r} has an improper prior, from which no online update can start. Give it a "
-                    f"proper one in the model, or start from one: prior={{{site.name!r}: dist.Normal(0, 10)}} (or a "
-                    "posterior)."
-                )
-            u = theta[site.where].reshape(site.unconstrained_shape)
-            each = elements(fn, value)
-            if site.native is not None:
-                out.append(jnp.ravel(each.log_prob))
-                continue
-            transform = biject_to(fn.support)
-            jacobian = transform.log_abs_det_jacobian(u, value)
-            if _scalar_elements(fn, site):
-                inner = biject_to(scalar_base(fn).support)
-                out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
-            else:
-                out.append((jnp.sum(each.log_prob) + jnp.sum(jacobian))[None])
-        return out
-
-    return logs
-
-
-def _scalar_elements(fn: Any, site: Latent) -> bool:
-    support = scalar_base(fn).support
-    transform = biject_to(support)
-    return (
-        site.unconstrained_shape == site.shape
-        and support.event_dim == 0
-        and transform.domain.event_dim == 0
-        and transform.codomain.event_dim == 0
-    )
-
-
-def _components(traced: Trace, sites: Sequence[Latent]) -> list[Component]:
-    """Sites whose priors hang together, and whether a component's elements are independent scalars."""
-    together = list(range(len(sites)))
-
-    def root(i: int) -> int:
-        while together[i] != i:
-            i = together[i]
-        return i
-
-    for i, output in enumerate(traced.outputs):
-        touched = depends_on(traced, output)
-        for j, other in enumerate(sites):
-            if touched[other.where].any():
-                together[root(j)] = root(i)
-    components: dict[int, list[int]] = {}
-    for i in range(len(sites)):
-        components.setdefault(root(i), []).append(i)
-    places = [np.arange(s.where.start, s.where.stop) for s in sites]
-    alone = [
-        Component((s.name,), (i,), places[i], traced.outputs[i].aval.shape == (s.size,)) for i, s in enumerate(sites)
-    ]
-    out = []
-    for members in components.values():
-        if len(members) == 1:
-            out.append(alone[members[0]])
-            continue
-        looks = {i: depends_on(traced, traced.outputs[i]) for i in members}
-        dependents = tuple(i for i in members if any(looks[i][places[j]].any() for j in members if j != i))
-        roots = tuple(alone[i] for i in members if i not in dependents)
-        where = np.concatenate([places[i] for i in members])
-        out.append(Component(tuple(sites[i].name for i in members), tuple(members), where, False, roots, dependents))
-    return out
+        return self.prior(replaced).sampler(shared)

@@ -1,28 +1,82 @@
-"""Running a model once and sorting its sites; what can be said of one site's distribution and transform."""
+"""One run of a model: which latents it draws, what it observes, and what cannot be learned row by row at all.
 
-import re
+NumPyro records a run as a dictionary of messages, which it calls sites. This module reads them, and the rest of adfpp
+works with ``Sampled`` and ``Recorded``.
+"""
+
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
-import numpyro.distributions as dist
-from jax.core import Tracer
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import Model, ModelError, call
+from adfpp.model.elements import AnyDistribution, is_factor, is_masked, same_transform, support_in_words
+
+# NumPyro keeps its stack of handlers for the whole process, so that only one thread at a time may run a model.
+READING = threading.RLock()
+
+Message = dict[str, Any]  # NumPyro's record of one statement of a run
+# The value of a latent from its name and distribution; None lets NumPyro draw it.
+Values = Callable[[str, AnyDistribution], ArrayLike | None]
+
+
+class Plate(NamedTuple):
+    """A plate around a statement: its name, its axis counted from the right, and its length."""
+
+    name: str
+    dim: int
+    size: int
+
+
+class Sampled(NamedTuple):
+    """One ``numpyro.sample`` or ``numpyro.factor`` statement of a run.
+
+    Attributes:
+        name: Of the latent or observation.
+        fn: Its distribution.
+        value: What was drawn or observed.
+        plates: The plates around it.
+    """
+
+    name: str
+    fn: AnyDistribution
+    value: Any
+    plates: tuple[Plate, ...]
 
 
 class Visit(NamedTuple):
-    """What one run of a model showed."""
+    """The latents and observations of one run, by name."""
 
-    latents: dict[str, dict[str, Any]]
-    observed: dict[str, dict[str, Any]]
+    latents: dict[str, Sampled]
+    observations: dict[str, Sampled]
+
+
+class Recorded(NamedTuple):
+    """A named value of one run.
+
+    Attributes:
+        name: Of a latent, an observation, a factor or a deterministic value.
+        kind: Which of these it is.
+        fn: Its distribution; None for a deterministic value.
+        value: Its value.
+        plates: The plates around it.
+        event_dims: Names of the axes of an event, as given by ``infer={"event_dims": ...}``.
+    """
+
+    name: str
+    kind: Literal["latent", "observed", "factor", "deterministic"]
+    fn: AnyDistribution | None
+    value: Any
+    plates: tuple[Plate, ...]
+    event_dims: tuple[str, ...]
 
 
 _VALUE_ERRORS = (
@@ -35,182 +89,216 @@ _VALUE_ERRORS = (
 
 def visit(
     model: Model,
-    bound: Mapping[str, Any],
-    values: Callable[[dict[str, Any]], Any] | None = None,
-    priors: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any],
+    values: Values | None = None,
+    priors: Mapping[str, AnyDistribution] | None = None,
 ) -> Visit:
-    """Runs a model once and sorts its sites.
+    """Runs a model once and sorts its latents and observations.
 
     Args:
         model: The model.
-        bound: Its arguments by name.
-        values: ``site -> value or None`` for latent sites; something in the support by default.
-        priors: Distributions to put in the place of the model's own.
+        arguments: Its arguments by name.
+        values: Values of latents; something in the support by default.
+        priors: Distributions to put in the place of the model's own priors.
+
+    Raises:
+        ModelError: When the model does something that cannot be learned row by row, whatever its shapes.
     """
-    watch = _Watch(lambda: call(model, bound))
-    substituted = handlers.substitute(Replace(watch, priors or {}), substitute_fn=values or _neutral)
+    watch = _Watch(lambda: call(model, arguments))
+    substituted = _substituted(_Replace(watch, priors or {}), values or _neutral)
     try:
         with quiet():
-            sites = handlers.trace(handlers.seed(substituted, rng_seed=0)).get_trace()
+            messages = handlers.trace(handlers.seed(substituted, rng_seed=0)).get_trace()
     except _VALUE_ERRORS as error:
-        after = f"after site {watch.last!r}" if watch.last else "before its first site"
+        after = f"after {watch.last}" if watch.last else "before its first latent or observation"
         raise ModelError(
             f"The model reads a value out of its data arguments ({after}), such as a number of groups taken from the "
             "data. One row at a time that value would change. Compute it outside and pass it as a Python number, "
             "e.g. model(x, group, n_groups=8)."
         ) from error
-    latents, observed = {}, {}
-    for name, site in sites.items():
-        if site["type"] == "param":
-            raise ModelError(
-                f"Site {name!r} is a numpyro.param: it has no prior to update. Give it one with numpyro.sample, or "
-                "pass its value as an argument."
+    latents, observations = {}, {}
+    for name, site in messages.items():
+        _refuse(name, site)
+        if site["type"] == "sample":
+            (observations if site["is_observed"] else latents)[name] = Sampled(
+                name, site["fn"], site["value"], _plates(site)
             )
-        if site["type"] == "plate":
-            size, subsample = site["args"]
-            if subsample is not None and subsample != size:
-                raise ModelError(
-                    f"Plate {name!r} subsamples ({subsample} of {size}). Rows arrive one by one anyway: drop "
-                    "subsample_size and fold the batches with adf.update."
-                )
-        if site["type"] != "sample":
+    return Visit(latents, observations)
+
+
+def _refuse(name: str, site: Message) -> None:
+    """Refuses statements that have no meaning when rows come one by one."""
+    if site["type"] == "param":
+        raise ModelError(
+            f"Parameter {name!r} is a numpyro.param: it has no prior to update. Give it one with numpyro.sample, or "
+            "pass its value as an argument."
+        )
+    if site["type"] == "plate":
+        size, subsample = site["args"]
+        if subsample is not None and subsample != size:
+            raise ModelError(
+                f"Plate {name!r} subsamples ({subsample} of {size}). Rows arrive one by one anyway: drop "
+                "subsample_size and pass the batches to adf.update."
+            )
+    if site["type"] != "sample":
+        return
+    kind = "observation" if site["is_observed"] else "latent"
+    if site["scale"] is not None:
+        raise ModelError(
+            f"The {kind} {name!r} is under handlers.scale (or a subsampling plate), which would count its rows more or "
+            "less than once. Remove the scale; to weigh rows, raise the likelihood to a power with numpyro.factor."
+        )
+    if site["is_observed"]:
+        return
+    if name.endswith("_unobserved"):
+        raise ModelError(
+            f"The latent {name!r} comes from obs_mask, which draws a latent for every row under a name of its own. Use "
+            "handlers.mask (or .mask on the distribution) to leave out what was not observed, or write the latent "
+            "into the data plate yourself."
+        )
+    if is_masked(site["fn"]):
+        raise ModelError(
+            f"The latent {name!r} is under handlers.mask, which makes its prior flat. Mask observations only, and give "
+            "latents a proper prior."
+        )
+
+
+def record(
+    model: Model, arguments: Mapping[str, Any], values: Values, key: jax.Array | int, redraw: bool
+) -> dict[str, Recorded]:
+    """Runs a model once and keeps every named value, deterministic ones too, in the model's order.
+
+    Args:
+        model: The model.
+        arguments: Its arguments by name.
+        values: Values of latents.
+        key: For what is drawn.
+        redraw: Whether observations are drawn anew; factors stay what they are.
+    """
+
+    def run() -> object:
+        return call(model, arguments)
+
+    substituted = _substituted(_Unobserved(run) if redraw else run, values)
+    with quiet():
+        messages = handlers.trace(handlers.seed(substituted, rng_seed=key)).get_trace()
+    out = {}
+    for name, site in messages.items():
+        if site["type"] not in ("sample", "deterministic"):
             continue
-        if site["scale"] is not None:
-            raise ModelError(
-                f"Site {name!r} is under handlers.scale (or a subsampling plate), which would count its rows more or "
-                "less than once. Remove the scale; to weigh rows, raise the likelihood to a power with numpyro.factor."
-            )
-        (observed if site["is_observed"] else latents)[name] = site
-        if not site["is_observed"] and name.endswith("_unobserved"):
-            raise ModelError(
-                f"Latent site {name!r} comes from obs_mask: one latent value a row under a name of its own. Use "
-                "handlers.mask (or .mask on the distribution) to leave out what was not observed, or write the latent "
-                "site into the data plate yourself."
-            )
-        if not site["is_observed"] and _masked(site["fn"]):
-            raise ModelError(
-                f"Site {name!r} is under handlers.mask, which makes its prior flat. Mask observed sites only, and give "
-                "latent ones a proper prior."
-            )
-    return Visit(latents, observed)
+        fn = site["fn"] if site["type"] == "sample" else None
+        kind = "deterministic" if fn is None else "observed" if site["is_observed"] else "latent"
+        kind = "factor" if fn is not None and is_factor(fn) else kind
+        event_dims = tuple((site.get("infer") or {}).get("event_dims", ()))
+        out[name] = Recorded(name, kind, fn, site["value"], _plates(site), event_dims)
+    return out
+
+
+def draw_latents(
+    model: Model, arguments: Mapping[str, Any], priors: Mapping[str, AnyDistribution], key: jax.Array
+) -> dict[str, Any]:
+    """Runs a model once with every latent drawn: ``{latent: value}``.
+
+    Args:
+        model: The model.
+        arguments: Its arguments by name.
+        priors: Distributions to put in the place of the model's own priors.
+        key: For the draws.
+    """
+    with quiet(), handlers.seed(rng_seed=key):
+        messages = handlers.trace(_Replace(lambda: call(model, arguments), priors)).get_trace()
+    return {n: site["value"] for n, site in messages.items() if _is_latent(site)}
+
+
+def prior_draws_of(key: jax.Array, only: tuple[str, ...] | None = None) -> Values:
+    """Draws of latents from their priors, for ``visit``: of these, or of all."""
+    order: list[str] = []
+
+    def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
+        if only is not None and name not in only:
+            return None
+        order.append(name)
+        try:
+            return fn.sample(jax.random.fold_in(key, len(order)))
+        except NotImplementedError:  # an improper prior, which another one will replace
+            transform = biject_to(fn.support)
+            return transform(jnp.zeros(transform.inverse_shape(fn.shape())))
+
+    return values
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No validation inside: what lies outside a support is told by status, not raised."""
+    """Switches NumPyro's validation off: a value outside a support is reported by a row's status, not raised."""
     with numpyro.validation_enabled(False):
         yield
 
 
-class Replace(Messenger):
+def _substituted(fn: Callable[..., object], values: Values) -> Any:
+    """A function whose latents get these values."""
+
+    def value(site: Message) -> ArrayLike | None:
+        return values(site["name"], site["fn"]) if _is_latent(site) else None
+
+    return handlers.substitute(fn, substitute_fn=value)
+
+
+def _is_latent(site: Message) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _plates(site: Message) -> tuple[Plate, ...]:
+    return tuple(Plate(frame.name, frame.dim, frame.size) for frame in site.get("cond_indep_stack", ()))
+
+
+def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
+    """A value in the support of a latent, for looking at a model: no prior needs to be sampled."""
+    if fn.support is None or fn.support.is_discrete:
+        return None
+    transform = biject_to(fn.support)
+    return transform(jnp.zeros(transform.inverse_shape(tuple(fn.batch_shape) + tuple(fn.event_shape))))
+
+
+class _Replace(Messenger):
     """Puts other priors in the place of a model's own."""
 
-    def __init__(self, fn: Any, priors: Mapping[str, Any]) -> None:
+    def __init__(self, fn: Any, priors: Mapping[str, AnyDistribution]) -> None:
         self.priors = priors
         super().__init__(fn)
 
-    def process_message(self, msg: dict[str, Any]) -> None:
-        """Exchanges a latent site's distribution before it is drawn from."""
+    def process_message(self, msg: Message) -> None:
+        """Exchanges a latent's distribution before it is drawn from."""
         if msg["type"] != "sample" or msg["name"] not in self.priors:
             return
-        own, new = msg["fn"], self.priors[msg["name"]]
-        shape = tuple(own.batch_shape) + tuple(own.event_shape)
+        model_prior, new = msg["fn"], self.priors[msg["name"]]
+        shape = tuple(model_prior.batch_shape) + tuple(model_prior.event_shape)
         new = new.expand(shape[: len(shape) - new.event_dim])
-        if len(own.event_shape) > new.event_dim:
-            new = new.to_event(len(own.event_shape) - new.event_dim)
-        if not same_transform(biject_to(new.support), biject_to(own.support)):
+        if len(model_prior.event_shape) > new.event_dim:
+            new = new.to_event(len(model_prior.event_shape) - new.event_dim)
+        if not same_transform(biject_to(new.support), biject_to(model_prior.support)):
             raise ModelError(
-                f"The prior given for site {msg['name']!r} has support {_spoken(new.support)}, the site "
-                f"{_spoken(own.support)}. Give a distribution over the site's own support."
+                f"The prior given for latent {msg['name']!r} has support {support_in_words(new)}, the latent "
+                f"{support_in_words(model_prior)}. Give a distribution over the latent's own support."
             )
         msg["fn"] = new
 
 
-def _spoken(support: Any) -> str:
-    """A support in words."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(support).__name__.strip("_")).lower()
-
-
 class _Watch(Messenger):
-    """Remembers the last site visited, for error messages."""
+    """Remembers the last latent or observation of a run, for error messages."""
 
     def __init__(self, fn: Any) -> None:
         self.last = ""
         super().__init__(fn)
 
-    def postprocess_message(self, msg: dict[str, Any]) -> None:
+    def postprocess_message(self, msg: Message) -> None:
         if msg["type"] == "sample":
-            self.last = msg["name"]
+            self.last = f"{'observation' if msg['is_observed'] else 'latent'} {msg['name']!r}"
 
 
-def _neutral(site: dict[str, Any]) -> Any:
-    """A value in the support of a latent site, for looking at a model: no prior needs to be sampled."""
-    if site["type"] != "sample" or site["is_observed"] or site["fn"].support is None or site["fn"].support.is_discrete:
-        return None
-    transform = biject_to(site["fn"].support)
-    return transform(jnp.zeros(transform.inverse_shape(tuple(site["fn"].batch_shape) + tuple(site["fn"].event_shape))))
+class _Unobserved(Messenger):
+    """Draws the observations anew; factors have nothing to draw."""
 
-
-class _Elements(NamedTuple):
-    log_prob: jax.Array
-    mask: Any
-    inner: Any
-
-
-def elements(fn: Any, value: Any) -> _Elements:
-    """The log-density of each independent element of an observed value.
-
-    ``to_event``, ``expand`` and ``mask`` are taken off the distribution; a correlated event stays one element.
-    """
-    mask: Any = None
-    shape = tuple(fn.batch_shape)
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        if isinstance(fn, dist.MaskedDistribution):
-            own = jnp.asarray(fn._mask)
-            mask = own if mask is None else jnp.logical_and(_aligned(mask, fn.batch_shape), own)
-        if isinstance(fn, dist.Independent):
-            shape = shape + tuple(fn.event_shape[: fn.reinterpreted_batch_ndims])
-            if mask is not None:
-                mask = jnp.reshape(
-                    jnp.broadcast_to(mask, fn.batch_shape),
-                    fn.batch_shape + (1,) * fn.reinterpreted_batch_ndims,
-                )
-        fn = fn.base_dist
-    return _Elements(jnp.broadcast_to(fn.log_prob(value), shape), mask, fn)
-
-
-def _aligned(mask: Any, batch_shape: tuple[int, ...]) -> Any:
-    return jnp.broadcast_to(mask, batch_shape)
-
-
-def scalar_base(fn: Any) -> Any:
-    """A distribution without the wrappers that repeat, group or mask it."""
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return fn
-
-
-def _masked(fn: Any) -> bool:
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        if isinstance(fn, dist.MaskedDistribution):
-            return True
-        fn = fn.base_dist
-    return False
-
-
-def stripped(transform: Any) -> Any:
-    """A transform without the wrapper that makes several elements one event."""
-    while hasattr(transform, "base_transform"):
-        transform = transform.base_transform
-    return transform
-
-
-def same_transform(one: Any, other: Any) -> bool:
-    """Whether two transforms map the same numbers to the same numbers."""
-    one, other = stripped(one), stripped(other)
-    (leaves, structure), (others, other_structure) = jax.tree.flatten(one), jax.tree.flatten(other)
-    if any(isinstance(leaf, Tracer) for leaf in (*leaves, *others)):
-        return type(one) is type(other)
-    if one == other:
-        return True
-    return structure == other_structure and all(np.allclose(a, b) for a, b in zip(leaves, others, strict=True))
+    def process_message(self, msg: Message) -> None:
+        """Takes the observed value away."""
+        if msg["type"] == "sample" and msg["is_observed"] and not is_factor(msg["fn"]):
+            msg["is_observed"], msg["value"] = False, None

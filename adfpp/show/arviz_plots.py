@@ -1,4 +1,4 @@
-"""The pictures that ArviZ draws, the same on both of its lines: intervals side by side, and densities."""
+"""The pictures that ArviZ draws, the same with its versions 0.23 and 1.x: intervals side by side, and densities."""
 
 import importlib
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from adfpp.show.arviz_versions import is_new_line
+from adfpp.show.arviz_versions import is_new_version
 
-_DRAWS = 4000  # of a run that its intervals are made of, at most
+_DRAWS = 4000  # of a run, at most, that its intervals are made of: quantiles are good to a few per cent then
 _INNER = 0.5  # mass of the thick part of an interval
 
 
@@ -29,20 +29,20 @@ def forest(
         The figure, and the axes that hold the intervals.
     """
     height = 1.2 + len(next(iter(draws.values()))) * (0.14 + 0.1 * len(draws))
-    # runs with other numbers of draws would be filled up with NaN where ArviZ stacks them
+    # ArviZ stacks the runs, and would fill up those with fewer draws with NaN
     count = min(_DRAWS, max(a.size for run in draws.values() for a in run.values()))
     posteriors = {
         name: {p: a[np.linspace(0, a.size - 1, count).round().astype(int)][None] for p, a in run.items()}
         for name, run in draws.items()
     }
-    if is_new_line():
+    if is_new_version():
         return _forest_new(posteriors, colours, prob, (width, height))
     return _forest_old(posteriors, colours, prob, (width, height))
 
 
 def density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ArviZ's kernel density estimate of ``(S,)`` draws: a grid, and the density on it."""
-    if is_new_line():
+    if is_new_version():
         array_stats: Any = importlib.import_module("arviz_stats.base").array_stats
         grid, height = array_stats.kde(values)[:2]
     else:
@@ -51,7 +51,7 @@ def density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _arviz() -> Any:
-    """ArviZ, whose functions take other arguments on either line."""
+    """ArviZ, whose functions take other arguments in either version."""
     return importlib.import_module("arviz")
 
 
@@ -64,7 +64,7 @@ def _forest_old(
     parameters = list(next(iter(posteriors.values())))
     axes = arviz.plot_forest(
         [arviz.from_dict(posterior=dict(p)) for p in posteriors.values()],
-        var_names=parameters,  # else in no order
+        var_names=parameters,  # in this order
         model_names=list(posteriors),
         colors=[colours[name] for name in posteriors],
         combined=True,

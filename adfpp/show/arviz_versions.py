@@ -1,4 +1,4 @@
-"""What differs between ArviZ 0.23 (``InferenceData``) and ArviZ 1.x (``DataTree``); no other room knows.
+"""What differs between ArviZ 0.23 (``InferenceData``) and ArviZ 1.x (``DataTree``); no other module knows.
 
 ArviZ takes about as long to import as everything else together, so it is imported inside the functions.
 """
@@ -28,8 +28,8 @@ class Group(NamedTuple):
     coords: Mapping[str, Any] = {}
 
 
-def is_new_line() -> bool:
-    """Whether ArviZ is of the 1.x line."""
+def is_new_version() -> bool:
+    """Whether ArviZ is of version 1.x."""
     return int(version("arviz").split(".")[0]) >= 1
 
 
@@ -41,11 +41,11 @@ def inference_data(groups: Mapping[str, Group], coords: Mapping[str, Any], attrs
 
     Args:
         groups: Its groups by name.
-        coords: Values of the dimensions, where they are not counted from 0.
-        attrs: Written on each group and on the whole, beside what ArviZ writes itself.
+        coords: Values of the dimensions; a dimension without values is counted from 0.
+        attrs: Written to each group and to the whole, in addition to what ArviZ writes itself.
     """
     datasets = {name: _dataset(group, coords, attrs) for name, group in groups.items()}
-    if is_new_line():
+    if is_new_version():
         import xarray
 
         tree = xarray.DataTree.from_dict(datasets)
@@ -61,7 +61,7 @@ def _dataset(group: Group, coords: Mapping[str, Any], attrs: Mapping[str, Any]) 
 
     values, dims = dict(group.values), {name: list(names) for name, names in group.dims.items()}
     sample_dims = list(SAMPLE_DIMS) if group.sampled else []
-    key = "sample_dims" if is_new_line() else "default_dims"
+    key = "sample_dims" if is_new_version() else "default_dims"
     return arviz.dict_to_dataset(
         values, coords={**coords, **group.coords}, dims=dims, attrs=dict(attrs), **{key: sample_dims}
     )
@@ -69,14 +69,14 @@ def _dataset(group: Group, coords: Mapping[str, Any], attrs: Mapping[str, Any]) 
 
 def groups(data: Any) -> list[str]:
     """Names of the groups."""
-    return [name.strip("/") for name in data.groups if name != "/"] if is_new_line() else list(data.groups())
+    return [name.strip("/") for name in data.groups if name != "/"] if is_new_version() else list(data.groups())
 
 
 def group(data: Any, name: str) -> Any:
     """One group as an ``xarray.Dataset``."""
     if name not in groups(data):
         raise KeyError(f"There is no group {name!r}; there are {groups(data)}.")
-    return data[name].to_dataset() if is_new_line() else data[name]
+    return data[name].to_dataset() if is_new_version() else data[name]
 
 
 def from_netcdf(path: Any) -> Any:
@@ -96,13 +96,15 @@ def elpd_data(pointwise: Any, k: Any, effective: float, draws: int, good_k: floa
         pointwise: ``DataArray`` of the expected log predictive density of each observation.
         k: ``DataArray`` of Pareto k̂.
         effective: Effective number of parameters.
-        draws: How many there were.
+        draws: Number of draws.
         good_k: The threshold for k̂.
     """
     total, count = float(pointwise.sum()), int(pointwise.size)
-    se = float((count * np.var(pointwise.values, ddof=int(is_new_line()))) ** 0.5)  # as each line's own loo has it
+    se = float(
+        (count * np.var(pointwise.values, ddof=int(is_new_version()))) ** 0.5
+    )  # as the loo of each version has it
     bad = bool((k > good_k).any())
-    if is_new_line():
+    if is_new_version():
         from arviz_stats.utils import ELPDDataLOO  # pyright: ignore[reportMissingImports]
 
         return ELPDDataLOO(
@@ -152,8 +154,8 @@ def plot(kind: str, data: Any, **options: Any) -> Any:
     """
     import arviz
 
-    name = _PLOTS.get(kind, (f"plot_{kind}",) * 2)[is_new_line()]
-    if is_new_line():
+    name = _PLOTS.get(kind, (f"plot_{kind}",) * 2)[is_new_version()]
+    if is_new_version():
         return getattr(arviz, name)(data, backend="matplotlib", **options).viz["figure"].item()
     if kind == "forest" and isinstance(data, dict):
         data, options = list(data.values()), {"model_names": list(data), **options}

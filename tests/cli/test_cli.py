@@ -18,8 +18,8 @@ import pytest
 import xarray
 
 import adfpp
-from adfpp import checkpoint
 from adfpp.cli import UsageError, main
+from adfpp.io import checkpoint
 
 REPOSITORY = Path(__file__).parents[2]
 MODELS = """
@@ -360,7 +360,7 @@ def test_compare_hands_over_and_writes(run: Run, monkeypatch: pytest.MonkeyPatch
 
     import adfpp.judge.compare  # noqa: F401
 
-    monkeypatch.setattr(sys.modules["adfpp.compare"], "compare", stand_in)
+    monkeypatch.setattr(sys.modules["adfpp.judge.compare"], "compare", stand_in)
     words = ("compare", "m.py", "--data", "d.csv", "--rows", "y=label,x=a+b", "--set", "noise=0.5", "--out", "o")
     code, out, _ = run(*words, "--samples", "30", "--warmup", "20", "--chains", "2", "--seed", "9")
     assert code == 0 and "0.25" in out and "adf: rather good" in out

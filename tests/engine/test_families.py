@@ -15,9 +15,8 @@ from scipy.stats import norm
 
 import adfpp
 from adfpp.distributions import Probit
-from adfpp.engine.families import family_named
-from adfpp.engine.families.gaussian import Belief
-from adfpp.engine.kernel import whiten
+from adfpp.engine.families import Belief, family_named
+from adfpp.engine.linalg import whiten
 
 
 def linear(x: Any, y: Any = None, noise: Any = 0.5, scale: Any = 2.0) -> None:

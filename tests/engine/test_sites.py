@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 from adfpp.engine.linalg import inverse_lower, reversed_cholesky
-from adfpp.engine.sites import cavity, pack, site_of, site_size, told, unpack
-from adfpp.engine.tilt import Message, Tilted
+from adfpp.engine.sites import cavity, message_of, pack, site_of, site_size, unpack
+from adfpp.engine.tilt import Tilted
 
 SIZES = [1, 2, 3, 5]
 
@@ -92,7 +92,7 @@ def test_the_site_that_is_told_makes_the_tilted_moments(size: int) -> None:
             pack(jnp.asarray(slope), jnp.asarray(precision)), jnp.asarray(mean), root, jnp.asarray(power), True
         )
         tilted = Tilted(jnp.zeros(()), jnp.asarray(shift), jnp.linalg.cholesky(spread), jnp.zeros(()))
-        message, clamped = told(tilted, out)
+        message, clamped = message_of(tilted, out)
         new_slope, new_precision = unpack(site_of(message, jnp.asarray(mean), root), size)
         inverse = np.linalg.inv(np.asarray(out.scale) @ np.asarray(out.scale).T)
         whole = inverse + power * np.asarray(new_precision)
@@ -107,9 +107,9 @@ def test_precision_that_is_negative_by_the_error_of_the_moments_is_clamped() -> 
     """Log-concave factors have no negative precision: what is left of one is rounding, and the tilted mean stays."""
     out = cavity(jnp.zeros(2), jnp.zeros(1), jnp.ones((1, 1)), jnp.asarray(1.0), True)
     tilted = Tilted(jnp.zeros(()), jnp.asarray([0.3]), jnp.asarray([[1.0 + 1e-9]]), jnp.asarray(1e-8))
-    message, clamped = told(tilted, out)
+    message, clamped = message_of(tilted, out)
     assert bool(clamped) and float(message.precision[0, 0]) == 0.0 and float(message.slope[0]) == 0.3
-    negative, clamped = told(tilted._replace(root=jnp.asarray([[1.1]])), out)
+    negative, clamped = message_of(tilted._replace(root=jnp.asarray([[1.1]])), out)
     assert not bool(clamped) and float(negative.precision[0, 0]) == pytest.approx(1 / 1.21 - 1)
 
 
@@ -118,7 +118,7 @@ def test_directions_that_the_belief_does_not_know_have_no_say() -> None:
     scale = jnp.asarray([[2.0, 0.0], [1.0, 0.0]])
     out = cavity(jnp.zeros(5), jnp.asarray([1.0, 0.5]), scale, jnp.asarray(1.0), True)
     tilted = Tilted(jnp.zeros(()), jnp.asarray([0.4, 0.0]), jnp.asarray([[0.5, 0.0], [0.0, 1.0]]), jnp.zeros(()))
-    message, _ = told(tilted, out)
+    message, _ = message_of(tilted, out)
     slope, precision = unpack(site_of(message, jnp.asarray([1.0, 0.5]), scale), 2)
     assert np.isfinite(slope).all() and np.isfinite(precision).all()
     np.testing.assert_allclose(precision, [[3.0 / 4.0, 0.0], [0.0, 0.0]], atol=1e-12)
@@ -134,13 +134,6 @@ def test_triangles() -> None:
         lower = np.linalg.cholesky(a)
         np.testing.assert_allclose(inverse_lower(jnp.asarray(lower)), np.linalg.inv(lower), rtol=1e-10, atol=1e-12)
     assert not np.isfinite(np.asarray(reversed_cholesky(jnp.asarray([[1.0, 2.0], [2.0, 1.0]])))).all()
-
-
-def test_messages_of_the_limit_pass_through() -> None:
-    """Power 0 needs no cavity: what the rule says is the site."""
-    out = cavity(jnp.zeros(2), jnp.zeros(1), jnp.ones((1, 1)), jnp.asarray(0.0), False)
-    message = Message(jnp.zeros(()), jnp.asarray([0.2]), jnp.asarray([[0.7]]), jnp.zeros(()))
-    assert told(message, out)[0] is message
 
 
 def test_evidence_of_a_row_is_an_integral() -> None:

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 import pytest
 
 import adfpp
-from adfpp import checkpoint
+from adfpp.io import checkpoint
 from adfpp.io.checkpoint import CheckpointError
 from adfpp.learn.adf import ADFState
 from adfpp.learn.ep import EPState
@@ -43,6 +43,9 @@ def line(x: Any, y: Any = None, noise: float = 1.0) -> None:
     base(x, y, noise)
 
 
+LINE = adfpp.ADF(line)
+
+
 def data(start: int = 0, stop: int = ROWS) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     x, group = rng.normal(size=(ROWS, 2)), rng.integers(0, GROUPS, ROWS)
@@ -66,10 +69,10 @@ def bits(state: Any) -> list[tuple[Any, ...]]:
 
 
 def saved_line(path: Path, adf: adfpp.ADF | None = None, **kwargs: Any) -> ADFState:
-    adf = adf or adfpp.ADF(line)
+    adf = adf or LINE
     state = adf.init(jax.random.key(0), **points(), **kwargs)
     state, _ = adf.update(state, **points(), **kwargs)
-    checkpoint.save(path, adf, state, rows=8)
+    adfpp.save(path, adf, state, rows=8)
     return state
 
 
@@ -87,11 +90,11 @@ def test_goes_on_to_the_same_bits(family: str, dynamics: Any, tmp_path: Path):
     """A stream that was saved and loaded half-way ends as one that never stopped; whatever the learner."""
     adf = adfpp.ADF(model, family=family, dynamics=dynamics)
     middle, _ = adf.update(adf.init(jax.random.key(3), **data()), **data(0, 8))
-    checkpoint.save(tmp_path / "c", adf, middle)
+    adfpp.save(tmp_path / "c", adf, middle)
     unbroken, info = adf.update(middle, **data(8, 16))
 
     other = adfpp.ADF(model, family=family, dynamics=dynamics)
-    restored = checkpoint.load(tmp_path / "c", other, **data(23)).state
+    restored = adfpp.load(tmp_path / "c", other, **data(23)).state
     assert type(restored) is type(middle)
     assert bits(restored) == bits(middle)
     resumed, again = other.update(restored, **data(8, 16))
@@ -105,10 +108,8 @@ def test_goes_on_to_the_same_bits(family: str, dynamics: Any, tmp_path: Path):
 )
 def test_keys_come_back(key: jax.Array, tmp_path: Path):
     """Typed PRNG keys, of any implementation, and raw ones."""
-    adf = adfpp.ADF(line)
-    state = adf.init(key, **points())
-    checkpoint.save(tmp_path / "c", adf, state)
-    restored = checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points()).state
+    adfpp.save(tmp_path / "c", LINE, LINE.init(key, **points()))
+    restored = adfpp.load(tmp_path / "c", LINE, **points()).state
     assert restored.rng_key.dtype == key.dtype
     assert np.array_equal(jax.random.normal(restored.rng_key, (3,)), jax.random.normal(key, (3,)))
 
@@ -117,8 +118,8 @@ def test_posterior_as_prior_and_results_can_be_saved(tmp_path: Path):
     """A state that began elsewhere than at the model's prior, handed over inside a result."""
     adf = adfpp.ADF(line, dynamics=adfpp.OrnsteinUhlenbeck(50.0))
     result = adf.run(jax.random.key(0), **points(), prior={"w": dist.Normal(4, 0.5)}, progress_bar=False)
-    checkpoint.save(tmp_path / "c", adf, result)
-    restored = checkpoint.load(tmp_path / "c", adfpp.ADF(line, dynamics=adfpp.OrnsteinUhlenbeck(50.0)), **points())
+    adfpp.save(tmp_path / "c", adf, result)
+    restored = adfpp.load(tmp_path / "c", adfpp.ADF(line, dynamics=adfpp.OrnsteinUhlenbeck(50.0)), **points())
     assert bits(restored.state) == bits(result.state)
     assert restored.state.setup.mean == pytest.approx(4.0)
 
@@ -137,8 +138,6 @@ def test_file_is_a_plain_archive(tmp_path: Path):
 
 def test_progress_comes_back(tmp_path: Path):
     """Numbers exactly, arrays with their dtype, nested, beside a state; and without a model."""
-    adf = adfpp.ADF(line)
-    state = adf.init(jax.random.key(0), **points())
     progress = {
         "rows": 12345678901234567,
         "score": 0.1 + 0.2,
@@ -148,42 +147,40 @@ def test_progress_comes_back(tmp_path: Path):
         "lists": [[1, 2.5], {"deep": {"array": np.arange(3, dtype=np.int16)}}],
         "empty": {},
     }
-    checkpoint.save(tmp_path / "c", adf, state, **progress)
-    for found in (
+    adfpp.save(tmp_path / "c", LINE, LINE.init(jax.random.key(0), **points()), **progress)
+    for kept in (
         checkpoint.peek(tmp_path / "c"),
-        checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points()).progress,
+        adfpp.load(tmp_path / "c", LINE, **points()).progress,
     ):
-        deep = found["lists"][1]["deep"]
+        deep = kept["lists"][1]["deep"]
         assert np.array_equal(deep["array"], [0, 1, 2]) and deep["array"].dtype == np.int16
-        assert found | {"lists": None} == progress | {"lists": None}
-        assert found["lists"][0] == [1, 2.5] and found["yes"] is True
+        assert kept | {"lists": None} == progress | {"lists": None}
+        assert kept["lists"][0] == [1, 2.5] and kept["yes"] is True
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path: Path):
     """An object in the progress is an error, and the file that was there stays."""
     state = saved_line(tmp_path / "c")
-    adf = adfpp.ADF(line)
-    adf.init(jax.random.key(0), **points())
     before = (tmp_path / "c").read_bytes()
     with pytest.raises(TypeError, match="keeps numbers"):
-        checkpoint.save(tmp_path / "c", adf, state, thing=object())
+        adfpp.save(tmp_path / "c", LINE, state, thing=object())
     assert (tmp_path / "c").read_bytes() == before
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("failing", ["writing", "fsync", "replace"])
 def test_writing_is_all_or_nothing(failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A disk that fails leaves the old file whole and nothing beside it."""
     state = saved_line(tmp_path / "c")
     before = (tmp_path / "c").read_bytes()
-    adf = adfpp.ADF(line)
-    adf.init(jax.random.key(0), **points())
 
-    def fails(*args: Any) -> None:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        if failing == "writing":
+            args[0].write(before[: len(before) // 2])
         raise OSError("no space left")
 
-    monkeypatch.setattr(os, failing, fails)
+    monkeypatch.setattr(*((np, "savez") if failing == "writing" else (os, failing)), fails)
     with pytest.raises(OSError, match="no space left"):
-        checkpoint.save(tmp_path / "c", adf, state, rows=99)
+        adfpp.save(tmp_path / "c", LINE, state, rows=99)
     monkeypatch.undo()
     assert (tmp_path / "c").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["c"]
@@ -199,17 +196,18 @@ def test_a_link_is_followed(tmp_path: Path):
     assert checkpoint.peek(tmp_path / "far" / "c") == {"rows": 8}
 
 
-def test_damaged_files_are_told(tmp_path: Path):
+def test_damaged_files_are_refused(tmp_path: Path):
     """Cut anywhere, or with one byte changed in an array: a clear error, and the file is left alone."""
     saved_line(tmp_path / "whole")
     whole = (tmp_path / "whole").read_bytes()
     place = whole.index(b"state0.npy") + 10 + 128 + 16  # within the array's own bytes or header
-    flipped = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
-    damaged = [whole[:4], whole[:100], whole[: len(whole) // 2], whole[:-1], whole[:-30], flipped]
+    damaged = [whole[:4], whole[:100], whole[: len(whole) // 2], whole[:-1], whole[:-30]]
+    for at in (place, whole.index(b'"fingerprint"')):
+        damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     for content in damaged:
         (tmp_path / "c").write_bytes(content)
         with pytest.raises(CheckpointError, match="is damaged or cut short.*left as it is"):
-            checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+            adfpp.load(tmp_path / "c", LINE, **points())
         assert (tmp_path / "c").read_bytes() == content
 
 
@@ -232,7 +230,7 @@ def foreign_files() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", foreign_files())
-def test_foreign_files_are_told(kind: str, tmp_path: Path):
+def test_foreign_files_are_refused(kind: str, tmp_path: Path):
     """Whatever else the file is, it is not taken for a checkpoint and not touched."""
     content = foreign_files()[kind]
     (tmp_path / "c").write_bytes(content)
@@ -241,12 +239,12 @@ def test_foreign_files_are_told(kind: str, tmp_path: Path):
     assert (tmp_path / "c").read_bytes() == content
 
 
-def test_missing_file_is_told(tmp_path: Path):
+def test_missing_file_is_refused(tmp_path: Path):
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
         checkpoint.peek(tmp_path / "c")
 
 
-def test_newer_format_is_told(tmp_path: Path):
+def test_newer_format_is_refused(tmp_path: Path):
     """A file of a later version names both versions."""
     saved_line(tmp_path / "c")
     with np.load(tmp_path / "c") as archive:
@@ -256,11 +254,11 @@ def test_newer_format_is_told(tmp_path: Path):
     with (tmp_path / "c").open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
     with pytest.raises(CheckpointError, match="adfpp 9.1 in format 3.*Install a newer adfpp"):
-        checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+        adfpp.load(tmp_path / "c", LINE, **points())
 
 
 def centred(group: Any, n_groups: int, y: Any = None) -> None:
-    """A prior that depends on another site: its factors have sites of their own."""
+    """A prior that depends on another latent: its factors have site approximations too."""
     tau: Any = numpyro.sample("tau", dist.HalfNormal(1.0))
     with numpyro.plate("groups", n_groups):
         u: Any = numpyro.sample("u", dist.Normal(0, tau))
@@ -270,6 +268,9 @@ def centred(group: Any, n_groups: int, y: Any = None) -> None:
 
 def grouped(start: int = 0, stop: int = ROWS) -> dict[str, Any]:
     return {k: v for k, v in data(start, stop).items() if k != "x"}
+
+
+CENTRED = adfpp.ADF(centred)
 
 
 def rewritten(path: Path, **changes: Any) -> None:
@@ -286,64 +287,121 @@ def rewritten(path: Path, **changes: Any) -> None:
 
 
 def test_the_first_format_is_read_where_it_can_be(tmp_path: Path):
-    """It had no sites of coupled priors: a model without any goes on, one with them is told why it cannot."""
+    """It kept no site approximations of coupled priors: a model with such priors is refused, with the reason."""
     state = saved_line(tmp_path / "c")
     rewritten(tmp_path / "c", format_version=1, adfpp="0.1")
-    assert bits(checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points()).state) == bits(state)
+    assert bits(adfpp.load(tmp_path / "c", adfpp.ADF(line), **points()).state) == bits(state)
     with pytest.raises(CheckpointError, match="learner: type is ADF in the checkpoint and EP here"):
-        checkpoint.load(tmp_path / "c", adfpp.EP(line), **points())
-    adf = adfpp.ADF(centred)
-    checkpoint.save(tmp_path / "d", adf, adf.init(jax.random.key(0), **grouped()))
+        adfpp.load(tmp_path / "c", adfpp.EP(line), **points())
+    adfpp.save(tmp_path / "d", CENTRED, CENTRED.init(jax.random.key(0), **grouped()))
     rewritten(tmp_path / "d", format_version=1, adfpp="0.1")
-    with pytest.raises(CheckpointError, match="by adfpp 0.1 in format 1, which kept no sites of priors.*Fold the rows"):
-        checkpoint.load(tmp_path / "d", adfpp.ADF(centred), **grouped())
+    with pytest.raises(CheckpointError, match="by adfpp 0.1 in format 1, which did not keep.*Absorb the rows"):
+        adfpp.load(tmp_path / "d", CENTRED, **grouped())
 
 
 def test_sites_of_coupled_priors_come_back(tmp_path: Path):
     """A stream whose group scale learns goes on to the same bits."""
-    adf = adfpp.ADF(centred)
-    middle, _ = adf.update(adf.init(jax.random.key(3), **grouped()), **grouped(0, 8))
+    middle, _ = CENTRED.update(CENTRED.init(jax.random.key(3), **grouped()), **grouped(0, 8))
     assert middle.priors
-    checkpoint.save(tmp_path / "c", adf, middle)
-    restored = checkpoint.load(tmp_path / "c", adfpp.ADF(centred), **grouped()).state
+    adfpp.save(tmp_path / "c", CENTRED, middle)
+    other = adfpp.ADF(centred)
+    restored = adfpp.load(tmp_path / "c", other, **grouped()).state
     assert bits(restored) == bits(middle) and set(restored.priors) == set(middle.priors)
-    assert bits(adf.update(restored, **grouped(8, 16))) == bits(adf.update(middle, **grouped(8, 16)))
+    assert bits(other.update(restored, **grouped(8, 16))) == bits(CENTRED.update(middle, **grouped(8, 16)))
 
 
 @pytest.mark.parametrize(
     ("family", "made_of"),
     [("full", "rows"), ("diagonal", "rows"), pytest.param("full", "groups", marks=pytest.mark.slow)],
 )
-def test_ep_comes_back_and_has_settled(family: str, made_of: str, tmp_path: Path):
-    """Belief, every row's site, the prior's and the base, bit for bit; and there is nothing more to be done."""
+def test_ep_comes_back_and_has_converged(family: str, made_of: str, tmp_path: Path):
+    """Belief, the site approximations of rows and priors, and the base, bit for bit; one sweep finds nothing to do."""
     of, given = (centred, grouped()) if made_of == "groups" else (model, data())
     ep = adfpp.EP(of, family=family, max_sweeps=50)
     result = ep.run(jax.random.key(0), **given, progress_bar=False)
     assert result.info.converged and bool(result.state.priors) == (made_of == "groups")
-    checkpoint.save(tmp_path / "c", ep, result, note="here")
+    adfpp.save(tmp_path / "c", ep, result, note="here")
     other = adfpp.EP(of, family=family, max_sweeps=20, tol=2e-3)  # how it gets there may change
-    found = checkpoint.load(tmp_path / "c", other, **given)
-    assert type(found.state) is EPState and found.progress == {"note": "here"}
-    assert bits(found.state) == bits(result.state)
-    assert all(isinstance(a, np.ndarray) for a in found.state.sites)
-    again = other.run(jax.random.key(1), **given, state=found.state, progress_bar=False)
+    loaded = adfpp.load(tmp_path / "c", other, **given)
+    assert type(loaded.state) is EPState and loaded.progress == {"note": "here"}
+    assert bits(loaded.state) == bits(result.state)
+    assert all(isinstance(a, np.ndarray) for a in loaded.state.sites)
+    again = other.run(jax.random.key(1), **given, state=loaded.state, progress_bar=False)
     assert again.info.converged and again.info.sweeps == 1
     assert again.log_evidence == pytest.approx(result.log_evidence, abs=1e-2)
 
 
-def test_ep_is_told_from_other_learners_and_rows(tmp_path: Path):
+def test_ep_is_not_taken_for_another_learner_or_other_rows(tmp_path: Path):
     ep = adfpp.EP(line)
-    checkpoint.save(tmp_path / "c", ep, ep.init(jax.random.key(0), **points()))
+    adfpp.save(tmp_path / "c", ep, ep.init(jax.random.key(0), **points()))
     with pytest.raises(CheckpointError, match="learner: type is EP in the checkpoint and ADF here"):
-        checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+        adfpp.load(tmp_path / "c", adfpp.ADF(line), **points())
     with pytest.raises(CheckpointError, match="learner: power is 1.0 in the checkpoint and 0.5 here"):
-        checkpoint.load(tmp_path / "c", adfpp.EP(line, power=0.5), **points())
+        adfpp.load(tmp_path / "c", adfpp.EP(line, power=0.5), **points())
     with pytest.raises(
-        CheckpointError, match="learner: sites is of each row in the checkpoint and tied across rows here"
+        CheckpointError,
+        match="learner: kind of site approximations is of each row in the checkpoint and tied across rows here",
     ):
-        checkpoint.load(tmp_path / "c", adfpp.EP(line, schedule="stochastic"), **points())
-    with pytest.raises(CheckpointError, match="sites of 8 rows, and 5 are given here: pass all the rows"):
-        checkpoint.load(tmp_path / "c", adfpp.EP(line), **points(5))
+        adfpp.load(tmp_path / "c", adfpp.EP(line, schedule="stochastic"), **points())
+    with pytest.raises(
+        CheckpointError, match="site approximations of 8 rows, and 5 rows are given here: pass all the rows"
+    ):
+        adfpp.load(tmp_path / "c", adfpp.EP(line), **points(5))
+
+
+WRITTEN = Path(__file__).parent / "written"  # by adfpp 0.1 in format 2, after the rows COINS of the model coins
+
+
+def coins(y: Any, noise: float = 1.0) -> None:
+    p = numpyro.sample("p", dist.Beta(2.0, 3.0))
+    m = numpyro.sample("m", dist.LogNormal(0.0, 1.0))
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(p), obs=y)
+        numpyro.sample("z", dist.Normal(m, noise), obs=y)
+
+
+COINS = np.array([0, 1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("file", "learner"),
+    [
+        ("adf_full.ckpt", adfpp.ADF(coins, dynamics=adfpp.Discount(0.99))),
+        ("adf_product.ckpt", adfpp.ADF(coins, family={"p": "beta"})),
+        ("ep_product.ckpt", adfpp.EP(coins, family={"p": "beta"})),
+    ],
+)
+def test_files_that_an_earlier_version_wrote_can_be_read(file: str, learner: Any, tmp_path: Path):
+    """The state goes on, and what is written again has the words of the same format."""
+    state, progress = adfpp.load(WRITTEN / file, learner, COINS)
+    assert progress["rows"] == 4 and int(state.rows) == 4
+    if "product" in file:  # conjugate: Beta(2 + 2, 3 + 2)
+        assert learner.get_posterior(state).mean()["p"] == pytest.approx(4 / 9, rel=1e-6)
+    else:
+        assert np.array_equal(state.belief.mean, progress["belief"])
+    adfpp.save(tmp_path / file, learner, state, **progress)
+    headers = []
+    for path in (WRITTEN / file, tmp_path / file):
+        with np.load(path) as archive:
+            headers.append(json.loads(archive["header"].tobytes()))
+    old, new = headers
+    assert {k: v for k, v in new.items() if k not in ("adfpp", "probes")} == {
+        k: v for k, v in old.items() if k not in ("adfpp", "probes")
+    }
+    assert set(new["probes"]) == set(old["probes"])
+
+
+def test_a_learner_of_a_stranger_can_be_saved(tmp_path: Path):
+    """What is asked of a learner are two methods; its class need not be one of ours."""
+
+    class Stranger:
+        init, get_posterior = LINE.init, LINE.get_posterior
+
+    state = LINE.init(jax.random.key(0), **points())
+    adfpp.save(tmp_path / "c", Stranger(), state)
+    assert bits(adfpp.load(tmp_path / "c", Stranger(), **points()).state) == bits(state)
+    with pytest.raises(CheckpointError, match="learner: type is Stranger in the checkpoint and ADF here"):
+        adfpp.load(tmp_path / "c", LINE, **points())
 
 
 def tight_prior(x: Any, y: Any = None) -> None:
@@ -380,13 +438,13 @@ def twice(x: Any, y: Any = None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("adf", "kwargs", "told"),
+    ("adf", "kwargs", "message"),
     [
-        (adfpp.ADF(tight_prior), {}, "log prior of site 'w': the model gives other numbers"),
-        (adfpp.ADF(other_noise), {}, "log-likelihood of site 'y': the model gives other numbers"),
+        (adfpp.ADF(tight_prior), {}, "log prior of latent 'w': the model gives other numbers"),
+        (adfpp.ADF(other_noise), {}, "log-likelihood of observation 'y': the model gives other numbers"),
         (adfpp.ADF(positive), {}, "transform is IdentityTransform in the checkpoint and ExpTransform here"),
-        (adfpp.ADF(renamed), {}, "latent site 'w' is only in the checkpoint; latent site 'v' is only here"),
-        (adfpp.ADF(two), {}, r"latent site 'w': shape is \(\) in the checkpoint and \(2,\) here"),
+        (adfpp.ADF(renamed), {}, "latent 'w' is only in the checkpoint; latent 'v' is only here"),
+        (adfpp.ADF(two), {}, r"latent 'w': shape is \(\) in the checkpoint and \(2,\) here"),
         (adfpp.ADF(twice), {}, "factor 1 of a row is only here"),
         (adfpp.ADF(plain, family="diagonal"), {}, "family: type is Full in the checkpoint and Diagonal here"),
         (adfpp.ADF(plain, dynamics=adfpp.Discount(0.9)), {}, "dynamics: type is Static"),
@@ -394,27 +452,27 @@ def twice(x: Any, y: Any = None) -> None:
     ],
     ids=["prior", "likelihood", "transform", "name", "shape", "factors", "family", "dynamics", "dtype"],
 )
-def test_mismatch_is_told(adf: adfpp.ADF, kwargs: dict[str, Any], told: str, tmp_path: Path):
+def test_mismatch_is_refused(adf: adfpp.ADF, kwargs: dict[str, Any], message: str, tmp_path: Path):
     """Each thing that the state depends on is checked, and the message names it."""
     saved_line(tmp_path / "c", adfpp.ADF(plain))
     before = (tmp_path / "c").read_bytes()
-    with pytest.raises(CheckpointError, match=told) as caught:
-        checkpoint.load(tmp_path / "c", adf, **points() | kwargs)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        adfpp.load(tmp_path / "c", adf, **points() | kwargs)
     assert "left as it is" in str(caught.value) and "prior=" in str(caught.value)
     assert (tmp_path / "c").read_bytes() == before
 
 
-def test_numbers_of_options_are_told(tmp_path: Path):
+def test_numbers_of_options_are_compared(tmp_path: Path):
     """A constant of the model and a number of the dynamics are part of what the state belongs to."""
     saved_line(tmp_path / "c", adfpp.ADF(line, dynamics=adfpp.Discount(0.99)), noise=2.0)
     adf = adfpp.ADF(line, dynamics=adfpp.Discount(0.98))
     with pytest.raises(CheckpointError, match="forgetting is 0.99 in the checkpoint and 0.98 here") as caught:
-        checkpoint.load(tmp_path / "c", adf, **points(), noise=3.0)
+        adfpp.load(tmp_path / "c", adf, **points(), noise=3.0)
     assert "argument 'noise': value is 2.0 in the checkpoint and 3.0 here" in str(caught.value)
 
 
 def test_large_noise_matrices_are_digested(tmp_path: Path):
-    """A covariance of many numbers is told apart by one of them, without being written out twice."""
+    """A covariance of many numbers is distinguished by one of them, without being written out twice."""
     q = 1e-3 * np.eye(9)
 
     def wide(x: Any, y: Any = None) -> None:
@@ -423,13 +481,13 @@ def test_large_noise_matrices_are_digested(tmp_path: Path):
             numpyro.sample("y", dist.Normal(x * w.sum(), 1.0), obs=y)
 
     saved_line(tmp_path / "c", adfpp.ADF(wide, dynamics=adfpp.RandomWalk(q)))
-    checkpoint.load(tmp_path / "c", adfpp.ADF(wide, dynamics=adfpp.RandomWalk(q.copy())), **points())
+    adfpp.load(tmp_path / "c", adfpp.ADF(wide, dynamics=adfpp.RandomWalk(q.copy())), **points())
     q[4, 4] *= 1.001
     with pytest.raises(CheckpointError, match="dynamics: variance"):
-        checkpoint.load(tmp_path / "c", adfpp.ADF(wide, dynamics=adfpp.RandomWalk(q)), **points())
+        adfpp.load(tmp_path / "c", adfpp.ADF(wide, dynamics=adfpp.RandomWalk(q)), **points())
 
 
-def test_supports_are_told_by_their_bounds(tmp_path: Path):
+def test_supports_are_distinguished_by_their_bounds(tmp_path: Path):
     """Two intervals have transforms of one name; the values at the probes tell them apart."""
 
     def between(high: float) -> Callable[..., None]:
@@ -439,18 +497,18 @@ def test_supports_are_told_by_their_bounds(tmp_path: Path):
         return bounded
 
     saved_line(tmp_path / "c", adfpp.ADF(between(2.0)))
-    with pytest.raises(CheckpointError, match="values of site 'w'"):
-        checkpoint.load(tmp_path / "c", adfpp.ADF(between(3.0)), **points())
+    with pytest.raises(CheckpointError, match="values of latent 'w'"):
+        adfpp.load(tmp_path / "c", adfpp.ADF(between(3.0)), **points())
 
 
-def test_precision_is_told_and_kept(tmp_path: Path, float32: None):
+def test_precision_is_compared_and_kept(tmp_path: Path, float32: None):
     """A float32 state comes back in float32; under float64 the message says what to set."""
     adf = adfpp.ADF(line)
     state = saved_line(tmp_path / "c", adf)
-    restored = checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points()).state
+    restored = adfpp.load(tmp_path / "c", adfpp.ADF(line), **points()).state
     assert bits(restored) == bits(state) and restored.belief.mean.dtype == np.float32
     with (
         jax.enable_x64(True),
         pytest.raises(CheckpointError, match="precision is float32 in the checkpoint and float64"),
     ):
-        checkpoint.load(tmp_path / "c", adfpp.ADF(line), **points())
+        adfpp.load(tmp_path / "c", adfpp.ADF(line), **points())

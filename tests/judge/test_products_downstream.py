@@ -22,16 +22,20 @@ from scipy import stats
 from scipy.special import betaln, logsumexp
 
 import adfpp
-from adfpp import arviz_versions, checkpoint
 from adfpp.cli import UsageError, main
-from adfpp.cli.work import family_of as parsed_family
+from adfpp.cli.inputs import family_of as parsed_family
 from adfpp.engine.dynamics import RandomWalk
+from adfpp.engine.tilt import moments_named
+from adfpp.io import checkpoint
 from adfpp.io.checkpoint import CheckpointError
+from adfpp.io.fingerprint import probes as probes_of
 from adfpp.judge.compare import compare
-from adfpp.judge.fits import fit_draws
-from adfpp.learn.importance import psislw, reweighted
+from adfpp.judge.references import kind_of
+from adfpp.judge.runs import fit_draws, fit_svi
 from adfpp.learn.stream import NotConverged
+from adfpp.model import read
 from adfpp.model.discrete import combinations
+from adfpp.show import arviz_versions
 from models import ising_perceptron, unknown_noise
 
 KEY = jax.random.key(0)
@@ -101,6 +105,40 @@ def beta(coins: Any) -> Any:
     return adfpp.ADF(beta_bernoulli, family={"p": "beta"}).run(KEY, coins, progress_bar=False)
 
 
+class Pair(NamedTuple):
+    """A rate in its native space beside a Gaussian, both conjugate and independent of one another."""
+
+    learner: Any
+    data: dict[str, Any]
+    result: Any
+    rate: Any
+    mean: Any
+
+    def draws(self) -> dict[str, np.ndarray]:
+        """Draws from the exact posterior."""
+        rng = np.random.default_rng(5)
+        return {"p": self.rate.rvs((4, 600), rng), "w": self.mean.rvs((4, 600), rng)}
+
+
+def rate_and_mean(y: Any, z: Any) -> None:
+    p: Any = numpyro.sample("p", dist.Beta(2.0, 3.0))
+    w: Any = numpyro.sample("w", dist.Normal(0.0, 2.0))
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(p), obs=y)
+        numpyro.sample("z", dist.Normal(w, 1.0), obs=z)
+
+
+@pytest.fixture(scope="module")
+def pair(coins: Any) -> Pair:
+    z = 0.5 + np.random.default_rng(4).normal(size=len(coins))
+    data = {"y": coins, "z": z}
+    adf = adfpp.ADF(rate_and_mean, family={"p": "beta"})
+    result = adf.run(KEY, progress_bar=False, snapshots=len(z), **data)
+    rate: Any = stats.beta(2 + coins.sum(), 3 + len(coins) - coins.sum())
+    precision = 0.25 + len(z)
+    return Pair(adf, data, result, rate, stats.norm(z.sum() / precision, precision**-0.5))
+
+
 @pytest.fixture(scope="module")
 def regression() -> Any:
     data, _ = unknown_noise.simulate(jax.random.key(0), 30, num_features=2)
@@ -127,7 +165,7 @@ def test_the_reference_of_discrete_latents_is_enumeration(comparison: Any, exact
     np.testing.assert_allclose(comparison.elpd["enumeration"].pointwise, left_out, atol=1e-10)
 
 
-def test_errors_of_discrete_sites_are_in_probabilities(comparison: Any, exact: Exact, results: Any) -> None:
+def test_errors_of_discrete_latents_are_in_probabilities(comparison: Any, exact: Exact, results: Any) -> None:
     p = np.asarray(results["adf"].posterior.mean()["sign"], float)
     found = comparison.parameters.loc["adf"]
     np.testing.assert_allclose(found["error"], 2 * (p - exact.mean), atol=1e-10)
@@ -145,33 +183,40 @@ def test_errors_of_discrete_sites_are_in_probabilities(comparison: Any, exact: E
     assert "nan" not in repr(comparison).lower() and "Bernoulli" not in comparison.fits["adf"].method
 
 
-def test_references_that_cannot_be_had(learners: Any, ising: Any, coins: Any) -> None:
-    with pytest.raises(ValueError, match='Site \'sign\' is discrete, and NUTS .* reference="enumeration" or "gibbs"'):
-        compare(KEY, learners, reference="nuts", progress_bar=False, **ising)
+def test_references_that_cannot_be_had(learners: Any, results: Any, ising: Any, coins: Any) -> None:
+    ones = {"adf": learners["adf"]}
+    with pytest.raises(ValueError, match='Latent \'sign\' is discrete, and NUTS .* reference="enumeration" or "gibbs"'):
+        compare(KEY, ones, reference="nuts", progress_bar=False, **ising)
     with pytest.raises(ValueError, match="'reference' is an MCMC with NUTS.*'sign' is discrete"):
         mcmc = MCMC(NUTS(ising_perceptron.model), num_warmup=1, num_samples=1)
-        compare(KEY, learners, reference=mcmc, progress_bar=False, **ising)
-    adam = numpyro.optim.Adam(0.1)
-    svi = SVI(ising_perceptron.model, AutoNormal(ising_perceptron.model), adam, Trace_ELBO())
-    with pytest.raises(ValueError, match="AutoNormal, which holds no discrete site.*'sign'"):
-        compare(KEY, {"svi": svi}, reference="svi", progress_bar=False, **ising)
-    own = {"adf": adfpp.ADF(beta_bernoulli, family={"p": "beta"})}
-    with pytest.raises(ValueError, match='cannot be enumerated: it has no discrete latent site. Use reference="nuts"'):
-        compare(KEY, own, coins, reference="enumeration", progress_bar=False)
-    with pytest.raises(ValueError, match="'gibbs' samples discrete sites, and the model has none"):
-        compare(KEY, own, coins, reference="gibbs", progress_bar=False)
+        compare(KEY, ones, reference=mcmc, progress_bar=False, **ising)
+    svi = SVI(ising_perceptron.model, AutoNormal(ising_perceptron.model), numpyro.optim.Adam(0.1), Trace_ELBO())
+    discrete = results["adf"].posterior.program
+    with pytest.raises(ValueError, match="AutoNormal, which cannot hold a discrete latent.*'sign'"):
+        fit_svi("svi", svi, discrete, KEY, (), ising, 10, 10)
+    continuous = read(beta_bernoulli, (coins,), {}, None, moments_named("auto"))
+    with pytest.raises(ValueError, match='cannot be enumerated: it has no discrete latent. Use reference="nuts"'):
+        kind_of("enumeration", continuous)
+    with pytest.raises(ValueError, match="'gibbs' samples discrete latents, and the model has none"):
+        kind_of("gibbs", continuous)
 
-    def dice(y: Any) -> None:
+    def dice(y: Any, z: Any) -> None:
         face: Any = numpyro.sample("face", dist.DiscreteUniform(1, 3))
+        w: Any = numpyro.sample("w", dist.Normal(0.0, 1.0))
         with numpyro.plate("rows", y.shape[0]):
             numpyro.sample("y", dist.Normal(1.0 * face, 1.0), obs=y)
+            numpyro.sample("z", dist.Normal(w, 1.0), obs=z)
 
+    mixed = read(dice, (np.zeros(2), np.zeros(2)), {}, None, moments_named("auto"))
     with pytest.raises(ValueError, match=re.escape("'face' has the values (1.0, 2.0, 3.0)") + ".* 0, 1, 2"):
-        compare(KEY, {"adf": adfpp.ADF(dice)}, np.zeros(2), reference="gibbs", progress_bar=False)
+        kind_of("gibbs", mixed)
+    with pytest.raises(ValueError, match="cannot be enumerated: latent 'w' is continuous. Use reference=\"gibbs\""):
+        kind_of("enumeration", mixed)
+    assert [kind_of("auto", program) for program in (discrete, continuous, mixed)] == ["enumeration", "nuts", "gibbs"]
 
 
 @pytest.mark.slow
-def test_runs_that_hold_a_site_in_different_spaces(coins: Any, beta: Any) -> None:
+def test_runs_that_hold_a_latent_in_different_spaces(coins: Any, beta: Any) -> None:
     """Weights are of densities over a run's own coordinates; divergences too."""
     runs = {"beta": beta.run.learner, "full": adfpp.ADF(beta_bernoulli)}
     found = compare(KEY, runs, coins, reference="beta", num_samples=4000, progress_bar=False)
@@ -188,7 +233,30 @@ def test_runs_that_hold_a_site_in_different_spaces(coins: Any, beta: Any) -> Non
     np.testing.assert_allclose(found.fits["full"].in_space_of(found.joint.program), p, rtol=1e-12)
 
 
-def test_own_space_sites_against_given_draws(regression: Any) -> None:
+def test_native_latents_against_given_draws(pair: Pair) -> None:
+    """Mean, sd, errors and divergence of a rate in its native space, against the exact posterior and draws from it."""
+    draws = pair.draws()
+    found = compare(KEY, {"adf": pair.learner}, reference=draws, num_samples=1000, progress_bar=False, **pair.data)
+    parameters = found.parameters.loc["adf"]
+    for name, exact in (("p", pair.rate), ("w", pair.mean)):
+        assert parameters.loc[name, "mean"] == pytest.approx(exact.mean(), rel=1e-6)
+        assert parameters.loc[name, "sd"] == pytest.approx(exact.std(), rel=1e-6)
+        theirs = draws[name].mean(), draws[name].std(ddof=1)
+        assert parameters.loc[name, "error"] == pytest.approx((exact.mean() - theirs[0]) / theirs[1], abs=1e-6)
+        assert parameters.loc[name, "sd_ratio"] == pytest.approx(exact.std() / theirs[1], rel=1e-6)
+    mean, covariance = found.fits["adf"].unconstrained
+    np.testing.assert_allclose(mean, [pair.rate.mean(), pair.mean.mean()], rtol=1e-6)
+    np.testing.assert_allclose(covariance, np.diag([pair.rate.var(), pair.mean.var()]), rtol=1e-6)
+    row = found.overview.loc["adf"]
+    assert row["kl"] < 4 * row["kl_mcse"] and row["k_hat"] < 0.5 and row["error_max"] < 4 * row["error_max_mcse"]
+    assert row["method"] == "ADF, product: beta of p; full Gaussian of w"
+    assert len(found.plot("forest").axes) == 1
+    with pytest.raises(ValueError, match="There are no probabilities to draw"):
+        found.plot("probabilities")
+
+
+@pytest.mark.slow
+def test_a_precision_in_its_native_space_against_given_draws(regression: Any) -> None:
     """Conjugate Gibbs sampling in NumPy: w given the precision is Gaussian, the precision given w is Gamma."""
     adf, data, result = regression
     x, y = data["x"], data["y"]
@@ -211,9 +279,6 @@ def test_own_space_sites_against_given_draws(regression: Any) -> None:
     row = found.overview.loc["adf"]
     assert np.isfinite(row[["error_max", "sd_ratio_min", "kl", "w1_max", "k_hat", "elpd"]].astype(float)).all()
     assert row["method"] == "ADF, product: full Gaussian of w; gamma of precision" and row["error_max"] < 0.5
-    assert len(found.plot("forest").axes) == 1
-    with pytest.raises(ValueError, match="There are no probabilities to draw"):
-        found.plot("probabilities")
 
 
 @pytest.mark.slow
@@ -222,8 +287,7 @@ def test_gibbs_sampling_is_the_reference_of_what_is_too_large(
 ) -> None:
     few = {**ising, "x": ising["x"][:4], "y": ising["y"][:4]}  # which leave every bit open
     exact = enumerated(few["x"], few["y"])
-    # the function of this name hides the module
-    module = sys.modules["adfpp.compare"]
+    module = sys.modules["adfpp.judge.references"]
     monkeypatch.setattr(module, "combinations", lambda program: combinations(program, 63))  # one too few
     found = compare(KEY, {"ep": learners["ep"]}, num_samples=4000, num_warmup=100, progress_bar=False, **few)
     truth = found.truth
@@ -240,7 +304,7 @@ def test_gibbs_sampling_is_the_reference_of_what_is_too_large(
 
 
 @pytest.mark.slow
-def test_gibbs_sampling_of_discrete_and_continuous_sites() -> None:
+def test_gibbs_sampling_of_discrete_and_continuous_latents() -> None:
     """Against the sum over the discrete values of Gaussian posteriors."""
 
     def mixed(x: Any, y: Any) -> None:
@@ -307,39 +371,38 @@ def test_check_by_weights_says_what_they_cannot_tell() -> None:
     assert not any("NUTS" in reason for reason in found.reasons)
 
 
-def test_weights_of_discrete_draws() -> None:
-    """Ties in the tail, which ArviZ's fit refuses; and draws that are all alike, which tell nothing."""
-    ratio = np.repeat([0.0, -1.0, -3.0], [60, 200, 140])
-    weights, k = psislw(ratio)
-    np.testing.assert_allclose(weights, ratio - logsumexp(ratio))
-    assert k == 0.0
-    alone = np.append(np.full(399, -4.0), 0.0)  # a single draw that outweighs the others is no bound
-    assert not psislw(alone)[1] <= 0.7
-    same = reweighted(np.ones((50, 1)), np.zeros(50), np.zeros(50), lambda t: {}, [(0.0, 1.0)])
-    assert np.isnan(same.k_hat) and same.unseen
-    theta = np.repeat([[0.0], [1.0]], [30, 10], 0)
-    moved = reweighted(theta, np.where(theta[:, 0] == 1, np.log(2.0), 0.0), np.zeros(40), lambda t: {}, [(0.0, 1.0)])
-    assert moved.moved([0.25], [0.4]) == pytest.approx((2 * (20 / 50 - 10 / 40), 1.0, 1.0))
-
-
 # ------------------------------------------------------------------------------------------------ posterior
 
 
-def test_posterior_of_a_product(beta: Any, coins: Any) -> None:
-    post, heads = beta.posterior, coins.sum()
-    truth: Any = stats.beta(2 + heads, 3 + len(coins) - heads)
-    at = np.array([0.2, 0.5, 0.7])
-    np.testing.assert_allclose(post.log_prob({"p": at}), truth.logpdf(at), atol=1e-6)
-    np.testing.assert_allclose(post.quantile([0.05, 0.5])["p"], truth.ppf([0.05, 0.5]), rtol=1e-6)
+def test_posterior_of_a_product(pair: Pair) -> None:
+    """Density, quantiles, moments and evidence, against the conjugate formulas."""
+    post, (coins, z) = pair.result.posterior, pair.data.values()
+    at, heads = np.array([0.2, 0.5, 0.7]), coins.sum()
+    expected = pair.rate.logpdf(at) + pair.mean.logpdf(at - 0.1)
+    np.testing.assert_allclose(post.log_prob({"p": at, "w": at - 0.1}), expected, atol=1e-6)
+    np.testing.assert_allclose(post.quantile([0.05, 0.5])["p"], pair.rate.ppf([0.05, 0.5]), rtol=1e-6)
     summary = post.summary()
-    np.testing.assert_allclose(summary.loc["p", ["mean", "sd"]].astype(float), [truth.mean(), truth.std()], rtol=1e-6)
-    weighted = post.reweighted(jax.random.key(1), coins)
+    for name, exact in (("p", pair.rate), ("w", pair.mean)):
+        moments = summary.loc[name, ["mean", "sd"]].astype(float)
+        np.testing.assert_allclose(moments, [exact.mean(), exact.std()], rtol=1e-6)
+    weighted = post.reweighted(jax.random.key(1), **pair.data)
+    normal: Any = stats.multivariate_normal
     evidence = betaln(2 + heads, 3 + len(coins) - heads) - betaln(2, 3)
+    evidence += normal.logpdf(z, np.zeros(len(z)), np.eye(len(z)) + 4.0)
     assert weighted.log_evidence == pytest.approx(evidence, abs=1e-6) and weighted.ess > 1999
+
+
+@pytest.mark.slow
+def test_nuts_begins_at_a_product(beta: Any, coins: Any) -> None:
+    """The strategy gives a value of the latent that NUTS can begin at."""
+    post = beta.posterior
     mcmc = MCMC(
         NUTS(beta_bernoulli, init_strategy=post.init_strategy()), num_warmup=0, num_samples=1, progress_bar=False
     )
     mcmc.warmup(KEY, coins, collect_warmup=False)
+    reached: Any = mcmc.post_warmup_state
+    p = jax.nn.sigmoid(reached.z["p"])
+    assert abs(float(p) - float(post.quantile(0.5)["p"])) < 1e-6
 
 
 def test_predictive_takes_guide_and_draws(results: Any, ising: Any) -> None:
@@ -359,7 +422,7 @@ def test_predictive_takes_guide_and_draws(results: Any, ising: Any) -> None:
 # ------------------------------------------------------------------------------------------------ export
 
 
-def test_export_of_discrete_sites(results: Any, ising: Any, exact: Exact) -> None:
+def test_export_of_discrete_latents(results: Any, ising: Any, exact: Exact) -> None:
     import arviz
 
     for name in ("adf", "ep"):
@@ -387,35 +450,41 @@ def test_export_of_discrete_sites(results: Any, ising: Any, exact: Exact) -> Non
             assert "sign[1]" in arviz.summary(data, var_names=["sign"]).index
 
 
-def test_export_of_own_space_sites(regression: Any) -> None:
-    _, data, result = regression
+def test_export_of_native_latents(pair: Pair) -> None:
+    result, data = pair.result, pair.data
     found = adfpp.to_arviz(result, num_samples=200, **data)
     assert list(arviz_versions.group(found, "unconstrained_posterior").data_vars) == ["w"]
-    precision = arviz_versions.group(found, "posterior")["precision"].values
-    log_prior = arviz_versions.group(found, "log_prior")["precision"].values
-    np.testing.assert_allclose(log_prior, np.log(precision) - precision, rtol=1e-9)  # Gamma(2, 1)
-    held = np.asarray(result.state.belief.parts[1])[0]
-    assert precision.mean() == pytest.approx(held[0] / held[1], rel=0.1) and precision.min() > 0
+    p = arviz_versions.group(found, "posterior")["p"].values
+    log_prior = arviz_versions.group(found, "log_prior")["p"].values
+    prior: Any = stats.beta(2.0, 3.0)
+    np.testing.assert_allclose(log_prior, prior.logpdf(p), rtol=1e-6)
+    assert p.mean() == pytest.approx(pair.rate.mean(), abs=5 * pair.rate.std() / np.sqrt(200))
+    assert 0 < p.min() and p.max() < 1
     path = arviz_versions.group(found, "trajectory")
-    assert path["mean"].values[-1, 2] == pytest.approx(held[0] / held[1])
-    assert arviz_versions.group(found, "posterior_predictive")["y"].shape[-1] == 30
+    np.testing.assert_allclose(path["mean"].values[-1], [pair.rate.mean(), pair.mean.mean()], rtol=1e-6)
+    assert arviz_versions.group(found, "posterior_predictive")["y"].shape[-1] == len(data["y"])
 
 
 # ------------------------------------------------------------------------------------------------ checkpoint
 
 
-def test_checkpoints_of_products(
-    learners: Any, results: Any, ising: Any, coins: Any, beta: Any, tmp_path: Path
-) -> None:
+def test_checkpoints_of_products(learners: Any, results: Any, ising: Any, pair: Pair, tmp_path: Path) -> None:
     for name in ("adf", "ep"):
         checkpoint.save(tmp_path / name, learners[name], results[name])
-        state = checkpoint.load(tmp_path / name, type(learners[name])(ising_perceptron.model), **ising).state
+        state = checkpoint.load(tmp_path / name, learners[name], **ising).state
         for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(results[name].state.belief), strict=True):
             np.testing.assert_array_equal(a, b)
+    checkpoint.save(tmp_path / "pair", pair.learner, pair.result)
+    state = checkpoint.load(tmp_path / "pair", pair.learner, **pair.data).state
+    for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(pair.result.state.belief), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
     program = beta.posterior.program
-    assert all(
-        0 < value < 1 for value in checkpoint._probes(program)["values of site 'p'"]
-    )  # where its prior is finite
+    probes = probes_of(program)["values of site 'p'"]
+    assert all(0 < value < 1 for value in probes)  # where its prior is finite
     path = tmp_path / "beta"
     checkpoint.save(path, beta.run.learner, beta)
     state = checkpoint.load(path, adfpp.ADF(beta_bernoulli, family={"p": "beta"}), coins).state
@@ -448,7 +517,7 @@ def test_checkpoints_of_products(
 # ------------------------------------------------------------------------------------------------ pictures
 
 
-def test_pictures_of_discrete_sites(comparison: Any, exact: Exact, tmp_path: Path) -> None:
+def test_pictures_of_discrete_latents(comparison: Any, exact: Exact, tmp_path: Path) -> None:
     figures = comparison.plot()
     assert list(figures) == ["marginals", "probabilities", "predictions", "learning"]
     axes = next(a for a in figures["marginals"].axes if a.get_title("left") == "sign[5]")
@@ -459,7 +528,7 @@ def test_pictures_of_discrete_sites(comparison: Any, exact: Exact, tmp_path: Pat
     np.testing.assert_allclose(np.asarray(dots)[:, 0], exact.mean, atol=1e-9)
     line = figures["learning"].axes[0].lines[-1].get_ydata()
     assert len(set(np.round(line, 6))) > 5  # means, which are no whole numbers
-    with pytest.raises(ValueError, match='Intervals of discrete sites .* "probabilities"'):
+    with pytest.raises(ValueError, match='Intervals of discrete latents .* "probabilities"'):
         comparison.plot("forest")
     page = comparison.report(tmp_path / "report.html").read_text()
     assert "enumeration of 64 combinations" in page and "total variation" in page

@@ -592,6 +592,28 @@ def test_refused_rows_are_left_out() -> None:
         np.testing.assert_array_equal(a[[4, 9]], 0.0)
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("turned", [False, True], ids=["in order", "turned round"])
+def test_convergence_looks_at_narrow_directions(schedule: str, turned: bool) -> None:
+    """Nearly equal columns under a vague prior: no marginal sd sees the direction that the rows determine."""
+    rng = np.random.default_rng(6)
+    shared = rng.normal(size=200)
+    x = np.column_stack([shared, shared + 1e-3 * rng.normal(size=200)])
+    y = (shared + rng.logistic(size=200) > 0).astype(int)
+    order = slice(None, None, -1 if turned else 1)
+    found = [
+        run(logistic, x[order], of={"y": y[order], "scale": 1e4}, schedule=schedule, tol=tol, max_sweeps=400)
+        for tol in (1e-3, 1e-10)
+    ]
+    assert all(r.info.converged for r in found)
+    evidence = [r.log_evidence for r in found]
+    narrow = [np.sqrt(np.linalg.eigvalsh(moments(r)[1])[0]) for r in found]
+    wide = [np.sqrt(np.linalg.eigvalsh(moments(r)[1])[1]) for r in found]
+    assert wide[1] > 100 * narrow[1]
+    assert evidence[0] == pytest.approx(evidence[1], abs=0.01)
+    assert narrow[0] == pytest.approx(narrow[1], rel=0.01)
+
+
 def test_says_when_it_has_not_settled() -> None:
     """Too few sweeps: a warning with the step, the rows and the cures, and a proper belief."""
     x, _, y = data(40, 3)
@@ -603,10 +625,10 @@ def test_says_when_it_has_not_settled() -> None:
 
 def test_interrupted_it_hands_back_a_belief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the third sweep: a warning, and the belief of the sites reached."""
-    from adfpp.learn.ep.schedules import Task
+    from adfpp.learn.ep.problem import Problem
 
     x, _, y = data(40, 3)
-    real, calls = Task.fold, {"count": 0}
+    real, calls = Problem.visit_in_order, {"count": 0}
 
     def fold(self: Any, *args: Any) -> Any:
         calls["count"] += 1
@@ -614,7 +636,7 @@ def test_interrupted_it_hands_back_a_belief(monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
         return real(self, *args)
 
-    monkeypatch.setattr(Task, "fold", fold)
+    monkeypatch.setattr(Problem, "visit_in_order", fold)
     with pytest.warns(UserWarning, match="Interrupted after 1 sweeps"):
         result = run(probit, x, of={"y": y}, tol=1e-9)
     assert not result.info.converged and np.linalg.eigvalsh(moments(result)[1]).min() > 0
@@ -673,7 +695,7 @@ def test_states_of_others_are_refused() -> None:
     with pytest.raises(ValueError, match="sites of shapes"):
         ep.run(KEY, x, y=y, state=result, progress_bar=False)
     narrow = adfpp.ADF(probit, family="diagonal").run(KEY, x, y=y, progress_bar=False)
-    with pytest.raises(ValueError, match="full family"):
+    with pytest.raises(ValueError, match="its family is diagonal, here it is full"):
         ep.run(KEY, x, y=y, state=narrow, progress_bar=False)
     with pytest.raises(ValueError, match="'prior' is also an option"):
         EP(lambda x, prior: None)

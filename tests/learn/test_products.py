@@ -16,6 +16,8 @@ from scipy import integrate, special, stats
 
 import adfpp
 from adfpp import Status
+from adfpp.engine.families import ByLatent
+from adfpp.engine.families.product.field_split import Splitting
 from adfpp.model import ModelError
 from models import ising_perceptron, linear, mixture_weights, unknown_noise, zero_inflated
 
@@ -217,21 +219,19 @@ def exact_marginals(x: np.ndarray, y: np.ndarray, noise: float) -> tuple[np.ndar
 
 
 @pytest.mark.parametrize("n", [10, 14])
-def test_one_row_is_enumerated_exactly_and_the_central_limit_is_near(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_is_enumerated_exactly_and_the_central_limit_is_near(n: int) -> None:
     data, _ = ising_perceptron.simulate(jax.random.key(n), 1, num_features=n, noise=0.5)
     exact, evidence = exact_marginals(data["x"], data["y"], 0.5)
     found = folded(ising_perceptron.model, "full", **data)
     np.testing.assert_allclose(found.posterior.mean()["sign"], exact, atol=1e-8)
     np.testing.assert_allclose(found.log_evidence, evidence, atol=1e-8)
     # without enumeration: each component left out in turn, and to first order
-    monkeypatch.setattr("adfpp.marginals._STATES", 1)
-    one_out = folded(ising_perceptron.model, "full", **data)
-    monkeypatch.setattr("adfpp.marginals._ONE_OUT", 1)
-    monkeypatch.setattr("adfpp.marginals._EXPANDED", np.inf)
-    first = folded(ising_perceptron.model, "full", **data)
+    one_out = folded(ising_perceptron.model, ByLatent((), Splitting(states=1)), **data)
+    to_first_order: Any = ByLatent((), Splitting(states=1, one_out=1, expanded=np.inf))
+    first = folded(ising_perceptron.model, to_first_order, **data)
     errors = [np.abs(np.asarray(r.posterior.mean()["sign"]) - exact).max() for r in (one_out, first)]
     assert 1e-6 < errors[0] < 0.02 and 1e-6 < errors[1] < 0.06, errors
-    assert "first-order" in str(adfpp.ADF(ising_perceptron.model).explain(**data))
+    assert "first-order" in str(adfpp.ADF(ising_perceptron.model, family=to_first_order).explain(**data))
 
 
 @pytest.mark.slow
@@ -583,15 +583,12 @@ def test_an_inaccurate_factor_is_not_hidden_by_one_that_is_only_counted() -> Non
 
 @pytest.mark.parametrize("noise", [0.0, 20.0])
 @pytest.mark.parametrize("one_out", [64, 1])
-def test_a_crowds_certainty_is_told_where_it_is_held(
-    noise: float, one_out: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_central_limit_blocks_certainty_is_limited_with_a_status(noise: float, one_out: int) -> None:
     """A row that a single weight decides; a noisy one leaves it open."""
-    monkeypatch.setattr("adfpp.marginals._STATES", 1)
-    monkeypatch.setattr("adfpp.marginals._ONE_OUT", one_out)
+    family = ByLatent((), Splitting(states=1, one_out=one_out))
     x = np.full((2, 6), 0.1)
     x[:, 0] = (0.1, 10.0)
-    result = folded(ising_perceptron.model, "full", x, noise=noise, y=np.array([1, 1]))
+    result = folded(ising_perceptron.model, family, x, noise=noise, y=np.array([1, 1]))
     expected = Status.OK if noise else Status.SATURATED
     assert result.info.status.tolist() == [Status.OK, expected]
     odds = np.asarray(result.state.belief.parts[0]).ravel()
@@ -691,7 +688,7 @@ def test_an_indicator_that_is_all_but_certain_beside_gaussians(float32: None) ->
     [
         (dist.Normal(0.0, 1.0), {"theta": "gamma"}, "another support"),
         (dist.Gamma(1.0, 1.0), {"theta": "beta"}, "another support"),
-        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the site 'eta'"),
+        (dist.Gamma(1.0, 1.0), {"eta": "gamma"}, "names the latent 'eta'"),
         (dist.Poisson(3.0), "full", "cannot be listed"),
         (dist.Categorical(probs=jnp.ones(3) / 3), {"theta": "bernoulli"}, "has two"),
         (dist.Bernoulli(0.5), {"theta": "gamma"}, "is discrete"),

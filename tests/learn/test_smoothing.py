@@ -319,7 +319,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, gaps = stream(5)
     adf = learner("returning")
     whole = smooth(adf, x, y=y, dt=gaps, sweeps=2, progress_bar=False)
-    monkeypatch.setattr("adfpp.smoothing.suitable_chunk", lambda rows, total: 16)
+    monkeypatch.setattr("adfpp.learn.passes.suitable_chunk", lambda rows, total: 16)
     parts = smooth(adf, x, y=y, dt=gaps, sweeps=2, progress_bar=False)
     assert whole.converged and parts.converged
     np.testing.assert_allclose(parts.mean, whole.mean, atol=1e-12)

@@ -1,13 +1,10 @@
-"""Pictures of a comparison and its page: what is drawn and written is what was measured, and nothing is left behind."""
+"""Pictures of a comparison and of a check: what is drawn is what was measured, and nothing is left behind."""
 
-import base64
 import io
-import re
-from collections.abc import Iterator
+import sys
 from dataclasses import replace
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,28 +15,26 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.distributions.transforms import ExpTransform, IdentityTransform, StickBreakingTransform
 from scipy import stats
 
 import adfpp
 from adfpp.judge.compare import Comparison, compare
-from adfpp.judge.fits import Fit
-from adfpp.show.plots import REFERENCE_COLOUR, colours
+from adfpp.judge.fits import Fit, Kind
+from adfpp.model import Latent
+from adfpp.show.plots import draw_check
+from adfpp.show.series import curve_columns
+from adfpp.show.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, colours
+from tests.comparisons import N_ROWS, Line, chosen
+from tests.comparisons import comparison as shared_comparison
+from tests.comparisons import known as known_line
 
 ADF, ROUGH = "<b>adf</b>", "_rough $x$"  # names that HTML, Matplotlib's formulas and its legends trip over
-N_ROWS = 60
 PRIORS: dict[str, Any] = {"p": dist.Beta(2.0, 2.0), "q": dist.Dirichlet(np.ones(3))}
 
 
-def linear(x: Any, y: Any = None) -> None:
-    """Gaussian rows: the posterior is a Gaussian <known> exactly."""
-    w: Any = numpyro.sample("w", dist.Normal(0, 2).expand([x.shape[-1]]).to_event(1))
-    b: Any = numpyro.sample("b", dist.Normal(1, 3))
-    with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", dist.Normal(x @ w + b, 0.7), obs=y)
-
-
 def coins(y: Any, z: Any) -> None:
-    """Two observed sites, and a latent one with a transform."""
+    """Two observations, and a latent with a transform."""
     p: Any = numpyro.sample("p", PRIORS["p"])
     with numpyro.plate("rows", y.shape[0]):
         numpyro.sample("y", dist.BernoulliProbs(p), obs=y)
@@ -53,35 +48,14 @@ def shares(z: Any) -> None:
         numpyro.sample("z", dist.CategoricalProbs(q), obs=z)
 
 
-class Linear:
-    """Data, and the posterior by the textbook's formula."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.x = rng.normal(size=(N_ROWS, 2)) + [0.0, 1.5]
-        self.y = self.x @ [1.0, -2.0] + 0.5 + 0.7 * rng.normal(size=N_ROWS)
-        self.design = np.column_stack([self.x, np.ones(N_ROWS)])
-        prior = np.diag([1 / 4, 1 / 4, 1 / 9])
-        self.covariance = np.linalg.inv(prior + self.design.T @ self.design / 0.49)
-        self.mean = self.covariance @ (prior @ [0, 0, 1] + self.design.T @ self.y / 0.49)
-        self.sd = np.sqrt(np.diag(self.covariance))
-
-    def draws(self) -> dict[str, np.ndarray]:
-        theta = np.random.default_rng(1).multivariate_normal(self.mean, self.covariance, (2, 1000))
-        return {"w": theta[..., :2], "b": theta[..., 2]}
+@pytest.fixture(scope="module")
+def known() -> Line:
+    return known_line()
 
 
 @pytest.fixture(scope="module")
-def known() -> Linear:
-    return Linear()
-
-
-@pytest.fixture(scope="module")
-def comparison(known: Linear) -> Comparison:
-    runs = {ADF: adfpp.ADF(linear), ROUGH: adfpp.ADF(linear, family="spherical")}
-    return compare(
-        jax.random.key(0), runs, known.x, y=known.y, reference=known.draws(), num_samples=1000, progress_bar=False
-    )
+def comparison() -> Comparison:
+    return chosen(shared_comparison(), {"adf": ADF, "spherical": ROUGH})
 
 
 def segments(axes: Any, colour: str) -> list[tuple[float, float, float]]:
@@ -121,18 +95,46 @@ def test_all_pictures_are_drawn_and_none_is_left_behind(comparison: Comparison) 
     assert plt.get_fignums() == before
 
 
+def test_each_method_has_its_colour() -> None:
+    """ADF blue, EP orange, NUTS and other draws grey, the truth black; a second run of a method has another colour."""
+    tint = colours(shared_comparison())
+    assert tint == {
+        "reference": GREY,
+        "adf": BLUE,
+        "ep": ORANGE,
+        "spherical": SKY,
+        "laplace": GREEN,
+        "mean-field": PURPLE,
+        "point": tint["point"],
+    }
+    assert len(set(tint.values())) == 7
+
+    def tints(reference: Kind, *kinds: Kind) -> list[str]:
+        names = [f"run {i}" for i in range(len(kinds))]
+        fits = {name: SimpleNamespace(kind=kind) for name, kind in zip(names, kinds, strict=True)}
+        some: Any = SimpleNamespace(
+            reference="truth", names=names, fits=fits | {"truth": SimpleNamespace(kind=reference)}
+        )
+        return list(colours(some).values())
+
+    assert tints(Kind.ENUMERATION, Kind.EP, Kind.ADF, Kind.EP) == [BLACK, ORANGE, BLUE, VERMILLION]
+    assert tints(Kind.MCMC, Kind.SVI) == [GREY, GREEN]
+    assert tints(Kind.EP, Kind.ADF) == [ORANGE, BLUE]  # a run that is the reference keeps its colour
+    many = tints(Kind.MCMC, *[Kind.ADF] * 12)
+    assert len(many) == 13 and len(set(many)) == 8 and GREY not in many[1:] and ORANGE not in many
+
+
 def test_colours_and_legend_are_the_same_everywhere(comparison: Comparison) -> None:
     tint = colours(comparison)
-    assert tint["reference"] == REFERENCE_COLOUR and len(set(tint.values())) == 3
     for kind in ("forest", "marginals", "learning"):
         (legend,) = comparison.plot(kind).legends
         texts = [text.get_text() for text in legend.get_texts()]
         assert texts == ["reference (reference)", ADF, r" _rough \$x\$"]
         drawn = [line.get_color() for line in legend.get_lines()]
-        assert drawn == [tint["reference"], tint[ADF], tint[ROUGH]]
+        assert drawn == [tint["reference"], tint[ADF], tint[ROUGH]] == [GREY, BLUE, SKY]
 
 
-def test_forest_draws_the_intervals_of_each_run(comparison: Comparison, known: Linear) -> None:
+def test_forest_draws_the_intervals_of_each_run(comparison: Comparison, known: Line) -> None:
     axes = comparison.plot("forest", parameters=["b", "w"]).axes[0]
     places = {label.get_text(): y for y, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
     assert list(places) == ["b", "w[0]", "w[1]"]
@@ -151,7 +153,7 @@ def test_forest_draws_the_intervals_of_each_run(comparison: Comparison, known: L
 
 
 def test_forest_shows_the_worst_parameters_and_says_so(comparison: Comparison, monkeypatch: Any) -> None:
-    monkeypatch.setattr("adfpp.plots._MOST", {"forest": 2, "marginals": 2, "learning": 2})
+    monkeypatch.setattr("adfpp.show.plots._MOST", {"forest": 2, "marginals": 2, "learning": 2})
     errors = comparison.parameters["error"].abs().groupby("parameter").max().sort_values(ascending=False)
     figure = comparison.plot("forest")
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(errors.index[:2])
@@ -160,34 +162,35 @@ def test_forest_shows_the_worst_parameters_and_says_so(comparison: Comparison, m
     assert titles == list(errors.index[:2])
 
 
-def test_marginals_are_densities_of_the_draws(comparison: Comparison, known: Linear) -> None:
+def test_marginals_are_densities_of_the_draws(comparison: Comparison, known: Line) -> None:
     axes = comparison.plot("marginals", parameters=["w[1]"]).axes[0]
     curves = {line.get_color(): line.get_xydata() for line in axes.lines}
     assert set(curves) == set(colours(comparison).values())
-    grid, height = np.asarray(curves[REFERENCE_COLOUR]).T
+    grid, height = np.asarray(curves[GREY]).T
     exact = stats.norm.pdf(grid, known.mean[1], known.sd[1])
     assert np.max(np.abs(height - exact)) < 0.12 * exact.max()
     assert len(axes.collections) == 1  # the reference is filled
 
 
-def test_predictions_are_those_of_each_run(comparison: Comparison, known: Linear) -> None:
+def test_predictions_are_those_of_each_run(comparison: Comparison, known: Line) -> None:
     figure = comparison.plot("predictions")
     assert len(figure.axes) == len(comparison.names)
     axes = figure.axes[1]
     cloud, ring = (np.asarray(c.get_offsets()) for c in axes.collections)
     mean = comparison.fits[ROUGH].mean
-    # 1000 draws each; the reference's are independent
+    # 1000 independent draws of the reference
     reach = 5 * np.sqrt(np.einsum("ri,ij,rj->r", known.design, known.covariance, known.design) / 1000)
     assert np.all(np.abs(cloud[:, 0] - known.design @ known.mean) < reach)
     assert np.allclose(cloud[:, 1], known.design @ mean, atol=0.05)
     gap = np.abs(cloud[:, 1] - cloud[:, 0])
     assert np.allclose(ring[0], cloud[np.argmax(gap)])
-    assert f"(row {np.argmax(gap)})" in axes.get_title(loc="right")
+    (remark,) = axes.texts
+    assert remark.get_text() == f"off by up to {gap.max():.2g}\n(row {np.argmax(gap)})"
     assert axes.get_xlabel() == "mean of y\nunder reference"
     assert axes.get_ylabel() == "mean of y\nunder  _rough \\$x\\$"
 
 
-def test_learning_ends_at_the_posterior(comparison: Comparison, known: Linear) -> None:
+def test_learning_ends_at_the_posterior(comparison: Comparison, known: Line) -> None:
     figure = comparison.plot("learning", parameters=["w"])
     for i, axes in enumerate(figure.axes):
         lines = {line.get_color(): np.asarray(line.get_xydata()) for line in axes.lines}
@@ -196,12 +199,12 @@ def test_learning_ends_at_the_posterior(comparison: Comparison, known: Linear) -
         assert curve[-1, 1] == pytest.approx(known.mean[i], abs=1e-6)  # ADF is exact here
         grey: Any = axes.patches[0]
         assert grey.get_height() == pytest.approx(2 * known.sd[i], rel=0.1)
-        assert abs(lines[REFERENCE_COLOUR][0, 1] - known.mean[i]) < 0.15 * known.sd[i]
+        assert abs(lines[GREY][0, 1] - known.mean[i]) < 0.15 * known.sd[i]
         band = axes.collections[0].get_paths()[0].vertices
         assert np.ptp(band[band[:, 0] == N_ROWS, 1]) == pytest.approx(2 * known.sd[i], rel=1e-4)
 
 
-def test_a_trajectory_that_was_kept_is_used(comparison: Comparison, known: Linear) -> None:
+def test_a_trajectory_that_was_kept_is_used(comparison: Comparison, known: Line) -> None:
     kept = comparison.learners[ADF].run(jax.random.key(0), known.x, y=known.y, snapshots=32, progress_bar=False)
     fits = comparison.fits | {ADF: replace(comparison.fits[ADF], source=kept)}
     axes = replace(comparison, fits=fits).plot("learning", parameters="b").axes[0]
@@ -209,12 +212,9 @@ def test_a_trajectory_that_was_kept_is_used(comparison: Comparison, known: Linea
     assert list(lines[colours(comparison)[ADF]][:, 0]) == [32, N_ROWS]
 
 
-def test_ep_has_intervals_and_no_learning_curve(known: Linear) -> None:
+def test_ep_has_intervals_and_no_learning_curve() -> None:
     """It goes over the rows again and again: there is no belief after so many rows."""
-    runs = {"ep": adfpp.EP(linear)}
-    comparison = compare(
-        jax.random.key(0), runs, known.x, y=known.y, reference=known.draws(), num_samples=200, progress_bar=False
-    )
+    comparison = chosen(shared_comparison(), {"ep": "ep"})
     assert list(comparison.plot()) == ["forest", "marginals", "predictions"]
     with pytest.raises(ValueError, match="none of the runs learns online"):
         comparison.plot("learning")
@@ -261,7 +261,7 @@ def test_a_run_that_failed_is_named_and_left_out(comparison: Comparison, tmp_pat
     assert list(figures) == ["forest", "marginals", "predictions"]
     assert "not finite" in figures["forest"].legends[0].get_texts()[2].get_text()
     page = failed.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<strong>failed</strong>" in page
+    assert '<strong class="grade failed">failed</strong>' in page
 
 
 def test_what_cannot_be_drawn_is_refused(comparison: Comparison, monkeypatch: Any) -> None:
@@ -273,182 +273,43 @@ def test_what_cannot_be_drawn_is_refused(comparison: Comparison, monkeypatch: An
         comparison.plot("marginals", parameters=["b", "w[7]"])
     with pytest.raises(ValueError, match="parameters is empty"):
         comparison.plot("forest", parameters=[])
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install adfpp\[plots\]"):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install \"adfpp\[plots\]\""):
         comparison.plot("forest")
 
 
-# ------------------------------------------------------------------------------------------------------- the page
+def test_columns_of_curves_skip_what_cannot_vary() -> None:
+    """The numbers of parameters count those that vary; the columns of a curve, latents held number by number."""
 
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+    def latent(name: str, shape: tuple[int, ...], unconstrained: tuple[int, ...], start: int, transform: Any) -> Latent:
+        size = int(np.prod(unconstrained))
+        return Latent(name, shape, unconstrained, slice(start, start + size), len(shape), transform)
 
-
-class Page(HTMLParser):
-    """A page taken apart; complains where a tag is not closed."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.data: dict[tuple[str | None, str | None, str | None], list[tuple[float, str]]] = {}
-        self._table: str | None = None
-        self._row: str | None = None
-        self._datum: tuple[str | None, float] | None = None
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self._table = found.get("id")
-        if tag == "tr":
-            self._row = found.get("data-run") or found.get("data-parameter")
-        if tag == "data":
-            self._datum = (found["class"], float(found["value"] or "nan"))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self.open[-1] if self.open else "", data))
-        if self._datum is not None and self.open[-1] == "data":
-            key = (self._table, self._row, self._datum[0])
-            self.data.setdefault(key, []).append((self._datum[1], data))
-            self._datum = None
+    latents = (
+        latent("first", (), (), 0, ExpTransform()),
+        latent("L", (3,), (2,), 1, StickBreakingTransform()),
+        latent("w", (2,), (2,), 3, IdentityTransform()),
+    )
+    fit: Any = SimpleNamespace(
+        program=SimpleNamespace(latents=latents), names=["first", "L[1]", "L[2]", "w[0]", "w[1]"]
+    )
+    assert curve_columns(fit) == {0: 0, 3: 1, 4: 2}
 
 
-@pytest.fixture(scope="module")
-def text(comparison: Comparison, tmp_path_factory: Any) -> str:
-    path = tmp_path_factory.mktemp("report") / "not" / "there yet" / "page.html"
-    assert comparison.report(path) == path
-    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
-    return path.read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def page(text: str) -> Page:
-    return Page(text)
-
-
-def shown(page: Page) -> Iterator[tuple[str | None, str | None, float, str]]:
-    for (_, row, column), values in page.data.items():
-        for value, words in values:
-            yield row, column, value, words
-
-
-def test_the_page_has_its_parts_in_order(page: Page) -> None:
-    heads = [words for tag, words in page.texts if tag == "h2"]
-    assert heads == [
-        "In words",
-        "Overview",
-        "Pictures",
-        "Parameters",
-        "How the model was understood",
-        "How to repeat it",
-    ]
-    words = "".join(words for _, words in page.texts)
-    assert "full Gaussian over 3 unconstrained numbers" in words  # explain
-    assert 'the posterior is a Gaussian <known> exactly."""' in words  # the source
-    assert f"array ({N_ROWS}, 2) float64" in words
-    for name in ("adfpp", "numpyro", "jax", "arviz", "Python"):
-        assert ("th", name) in page.texts
-
-
-def test_numbers_in_the_page_are_those_of_the_comparison(page: Page, comparison: Comparison) -> None:
-    overview = comparison.overview
-    seen = set()
-    for name in overview.index:
-        for column in overview.columns.drop(["method", "verdict"]):
-            expected = float(overview.loc[name, column])
-            for table in ("overview", "overview-scores"):
-                for value, _ in page.data.get((table, name, column), []):
-                    seen.add((name, column))
-                    assert value == expected or (np.isnan(value) and np.isnan(expected))
-            if np.isfinite(expected):
-                assert (name, column) in seen, (name, column)
-    for parameter in ("w[0]", "w[1]", "b"):
-        for column, names in (("mean", ["reference", *comparison.names]), ("error", comparison.names)):
-            values = [value for value, _ in page.data["parameters", parameter, column]]
-            assert values == [float(comparison.parameters.loc[(name, parameter), column]) for name in names]
-
-
-def test_rounded_numbers_are_near_the_exact_ones(page: Page) -> None:
-    count = 0
-    for row, column, value, words in shown(page):
-        number = words.replace("−", "-").replace(",", "")
-        factor = 0.01 if number.endswith("%") else 1.0
-        read = float(number.removesuffix("%")) * factor
-        digits = len(number.removesuffix(" %").partition(".")[2])
-        if "e" not in number:
-            assert abs(read - value) <= factor * (0.5000001 * 10.0**-digits), (row, column, words)
-            count += 1
-    assert count > 40
-
-
-def test_errors_stand_beside_their_standard_errors(text: str) -> None:
-    plain = re.sub(r"<[^>]+>", "", text[text.index("<table id='overview'>") :])
-    assert re.search(r"\d\.\d\d ± 0\.0\d", plain)
-
-
-def test_verdicts_and_the_reference_are_in_words(page: Page, comparison: Comparison, tmp_path: Path) -> None:
-    words = "".join(words for _, words in page.texts)
-    for name in comparison.names:
-        grade, _, rest = comparison.overview.loc[name, "verdict"].partition(": ")
-        assert ("strong", grade) in page.texts and rest in words
-    assert "is clean" in words
-    doubtful = replace(comparison, problems=("R-hat 1.300 of b, above 1.01",))
-    other = doubtful.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "not to be called the truth:</strong> R-hat 1.300 of b" in other and "is clean" not in other
-
-
-def test_the_page_stands_alone(text: str, page: Page) -> None:
-    images = [attrs for tag, attrs in page.tags if tag == "img"]
-    assert len(images) == 4
-    for attrs in images:
-        kind, _, code = (attrs["src"] or "").partition(",")
-        assert kind == "data:image/png;base64" and attrs["alt"]
-        assert plt.imread(io.BytesIO(base64.b64decode(code))).std() > 0.02
-    assert not re.search(r"https?:|url\(|@import|<script|<link", text)
-    assert all("href" not in attrs for _, attrs in page.tags)
-
-
-def test_the_page_says_how_to_repeat_it(text: str) -> None:
-    """Its call has the key and the options that the comparison was made with."""
-    call = unescape(text)
-    found = re.search(r"wrap_key_data\(jax\.numpy\.array\(\[(.*?)\], dtype='uint32'\)\)", call)
-    assert found is not None
-    np.testing.assert_array_equal([int(n) for n in found.group(1).split(",")], jax.random.key_data(jax.random.key(0)))
-    assert "num_samples=1000," in call and "num_chains=4," in call
-
-
-def test_names_are_escaped(text: str, page: Page) -> None:
-    assert "<b>" not in text and "&lt;b&gt;adf&lt;/b&gt;" in text
-    assert ("span", ADF) in page.texts and "b" not in {tag for tag, _ in page.tags}
-
-
-def test_a_page_is_written_whole_or_not_at_all(comparison: Comparison, tmp_path: Path, monkeypatch: Any) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("the old page")
-    with pytest.raises(IsADirectoryError, match=r"report\.html"):
-        comparison.report(tmp_path)
-
-    def broken(*_: Any) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr("os.replace", broken)
-    with pytest.raises(OSError, match="no space left"):
-        comparison.report(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["page.html"] and path.read_text() == "the old page"
-
-
-def test_a_page_without_matplotlib_says_what_is_missing(
-    comparison: Comparison, tmp_path: Path, monkeypatch: Any
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    page = comparison.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "pip install adfpp[plots]" in page and "<img" not in page
+@pytest.mark.parametrize(("settling", "colour"), [(None, BLUE), ("settled after 3 sweeps", ORANGE)])
+def test_picture_of_a_check(settling: str | None, colour: str) -> None:
+    """Counts of ranks, the band that they are expected in, and the mean of the scores so far."""
+    rng = np.random.default_rng(0)
+    log_z = rng.normal(size=100)
+    log_z[[3, 50]] = np.nan
+    pit = rng.random(200)
+    check: Any = SimpleNamespace(pit=pit, log_z=log_z, settling=settling)
+    ranks, score = draw_check(check).axes
+    bars = ranks.patches[:10]
+    assert [bar.get_height() for bar in bars] == np.histogram(pit, 10, (0, 1))[0].tolist()  # pyright: ignore
+    assert all(matplotlib.colors.same_color(bar.get_facecolor()[:3], colour) for bar in bars)
+    band: Any = ranks.patches[10]
+    assert band.get_y() == pytest.approx(20 - 2 * np.sqrt(18)) and band.get_height() == pytest.approx(4 * np.sqrt(18))
+    known = log_z[~np.isnan(log_z)]
+    np.testing.assert_allclose(np.asarray(score.lines[0].get_ydata(), float), np.cumsum(known) / np.arange(1, 99))
+    assert ranks.get_ylabel() == "number of rows" and "nats" in score.get_ylabel()

@@ -1,20 +1,33 @@
-"""Families of approximate posteriors: one class a family."""
+"""Families of approximate posteriors: ``base`` is the protocol, and each family has a module of its own."""
 
-from adfpp.engine.families.gaussian import Belief, Diagonal, Family, Full, Gaussian, InTheta, Spherical, family_named
-from adfpp.engine.families.product.product import ByLatent, Part, Product, ProductBelief, asked_family
+from adfpp.engine.families.base import Belief, Exchange, Family, Gaussian, Outside, Window, combine
+from adfpp.engine.families.diagonal import Diagonal
+from adfpp.engine.families.full import Full
+from adfpp.engine.families.in_theta import InTheta
+from adfpp.engine.families.named import ByLatent, asked_family, family_named, latent_family
+from adfpp.engine.families.product.parts import ComponentPart, GaussianPart, Part
+from adfpp.engine.families.product.product import Product, ProductBelief
+from adfpp.engine.families.spherical import Spherical
 
 __all__ = [
     "Belief",
     "ByLatent",
+    "ComponentPart",
     "Diagonal",
+    "Exchange",
     "Family",
     "Full",
     "Gaussian",
+    "GaussianPart",
     "InTheta",
+    "Outside",
     "Part",
     "Product",
     "ProductBelief",
     "Spherical",
+    "Window",
     "asked_family",
+    "combine",
     "family_named",
+    "latent_family",
 ]

@@ -1,11 +1,12 @@
 """Tilted moments: (log Z, mean, covariance) of cavity times factor, by closed form, quadrature or Monte Carlo."""
 
-from adfpp.engine.tilt.base import ClosedForm, Message, Tilted, whole_line
+from adfpp.engine.tilt.base import ClosedForm, Drawn, IntegralRule, LogFactor, Message, Rule, Tilt, Tilted, whole_line
 from adfpp.engine.tilt.closed import gaussian_tilt, normal_tail, normal_tilt, probit_tilt, rosenblatt_tilt
 from adfpp.engine.tilt.conditional import Conditional
+from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import MonteCarlo
 from adfpp.engine.tilt.quadrature import Quadrature
-from adfpp.engine.tilt.strategy import ACCURATE, AUTO, MONTE_CARLO, QUADRATURE, Moments, moments_named
+from adfpp.engine.tilt.strategy import ACCURATE, AUTO, MONTE_CARLO, QUADRATURE, Choice, Moments, moments_named
 from adfpp.engine.tilt.variational import Variational
 
 __all__ = [
@@ -13,12 +14,19 @@ __all__ = [
     "AUTO",
     "MONTE_CARLO",
     "QUADRATURE",
+    "Choice",
     "ClosedForm",
     "Conditional",
+    "Drawn",
+    "IntegralRule",
+    "Landmarks",
+    "LogFactor",
     "Message",
     "Moments",
     "MonteCarlo",
     "Quadrature",
+    "Rule",
+    "Tilt",
     "Tilted",
     "Variational",
     "gaussian_tilt",

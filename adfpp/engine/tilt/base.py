@@ -1,70 +1,169 @@
-"""What a tilt is.
+"""What a tilt is, and what a rule that computes tilts has to offer.
 
-A tilt is asked in the *whitened* coordinates of the cavity: the field is ``h = mean + scale @ u`` with
-``u ~ N(0, I)`` before the factor is seen. It answers with the moments of ``u`` after it is seen. In these units a
-factor that says nothing gives shift 0 and root 1, and a posterior ten orders of magnitude narrower than its cavity
-is a small number, never a difference of large ones.
+A tilt is computed in the *whitened* coordinates u of the cavity distribution: the field is ``h = mean + scale @ u``
+with ``u ~ N(0, I)`` before the factor is multiplied in, and a rule gives the moments of ``u`` after it. In these units
+a factor that carries no information gives shift 0 and root 1, and a posterior that is ten orders of magnitude narrower
+than its cavity is a small number, never a difference of large ones.
+
+A new rule is a frozen dataclass that satisfies the protocol ``IntegralRule``; ``Moments`` in ``strategy`` chooses
+between rules.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-Rule = Callable[..., "Tilted"]
+from adfpp.engine.tilt.landmarks import Landmarks
+
+LogFactor: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, ""]]
+
+
+# ---------------------------------------------------------------------------------------------- answers
 
 
 class Drawn(NamedTuple):
-    """What a rule that draws points says of them.
+    """How well random points served a rule that draws them.
 
     Attributes:
-        effective: ``()`` effective sample size.
-        rounds: ``()`` rounds of tempering that the proposal needed; 0 for none.
-        reliable: ``()`` whether the effective sample size is large enough for the moments to be used.
+        effective: Effective sample size.
+        rounds: Rounds of tempering that the proposal needed; 0 for none.
+        reliable: Whether the effective sample size is large enough for the moments to be used.
     """
 
-    effective: jax.Array
-    rounds: jax.Array
-    reliable: jax.Array
+    effective: Float[Array, ""]
+    rounds: Int[Array, ""]
+    reliable: Bool[Array, ""]
+
+
+class Message(NamedTuple):
+    """A factor's contribution as a Gaussian in the whitened field: ``exp(slope @ u - u @ precision @ u / 2)``.
+
+    Attributes:
+        log_z: Log of the factor's expectation under the cavity; in the limit of power 0 the expectation of its log.
+        slope: Its gradient at u = 0.
+        precision: May be zero, negative or singular.
+        error: As in ``Tilted``.
+    """
+
+    log_z: Float[Array, ""]
+    slope: Float[Array, " k"]
+    precision: Float[Array, "k k"]
+    error: Float[Array, ""] | float = 0.0
+
+    @property
+    def drawn(self) -> Drawn | None:
+        """No rule that gives messages draws points."""
+        return None
+
+    @property
+    def positive(self) -> Bool[Array, ""]:
+        """True: a message may have any precision."""
+        return jnp.ones((), bool)
 
 
 class Tilted(NamedTuple):
     """Moments of cavity times factor, in the whitened field.
 
     Attributes:
-        log_z: ``()``, log of the factor's expectation under the cavity: the log predictive density of the element.
-        shift: ``(k,)``, mean of the tilted ``u``; for scalar fields the tilted mean minus the cavity mean, in
-            cavity sds.
-        root: ``(k, k)``, any matrix with ``root @ root.T`` the covariance of the tilted ``u``; for scalar fields
-            the tilted sd over the cavity sd.
-        error: ``()``, estimated error of the worst of the three: the mean in tilted sds, the variance relative,
-            log_z absolute. Zero for a closed form.
-        drawn: Of rules that draw points; nothing of others.
+        log_z: Log of the factor's expectation under the cavity: the log predictive density of the element.
+        shift: Mean of the tilted ``u``; for scalar fields the tilted mean minus the cavity mean, in cavity sds.
+        root: Any matrix with ``root @ root.T`` the covariance of the tilted ``u``; for scalar fields the tilted sd over
+            the cavity sd.
+        error: Estimated error of the worst of the three: the mean in tilted sds, the variance relative, log_z absolute.
+            Zero for a closed form.
+        drawn: Of rules that draw points; None of others.
     """
 
-    log_z: jax.Array
-    shift: jax.Array
-    root: jax.Array
-    error: jax.Array | float = 0.0
-    drawn: Drawn | tuple[()] = ()
+    log_z: Float[Array, ""]
+    shift: Float[Array, " k"]
+    root: Float[Array, "k k"]
+    error: Float[Array, ""] | float = 0.0
+    drawn: Drawn | None = None
+
+    @property
+    def positive(self) -> Bool[Array, ""]:
+        """Whether the root has a positive diagonal, as a triangular root of a covariance has."""
+        return jnp.all(jnp.diagonal(self.root) > 0)
 
 
-class Message(NamedTuple):
-    """What a factor says, as a Gaussian in the whitened field: ``exp(slope @ u - u @ precision @ u / 2)``.
+# ------------------------------------------------------------------------------------------------ rules
+
+
+class Rule(Protocol):
+    """What computes the tilted moments of a factor, as the kernel sees it.
 
     Attributes:
-        log_z: ``()``, log of the factor's expectation under the cavity; in the limit of power 0 the expectation of its
-            log.
-        slope: ``(k,)``, its gradient at u = 0.
-        precision: ``(k, k)``; may be zero, negative or singular.
-        error: ``()``, as in ``Tilted``.
+        exact: Whether the moments have no error beyond rounding, so that none is estimated.
+        divisible: Whether a power of the factor may be multiplied in instead of the factor.
+        power_limit: Whether the rule gives the limit of power 0: a ``Message`` under the belief itself.
+        draws: Whether the rule draws points, and takes a key for them.
     """
 
-    log_z: jax.Array
-    slope: jax.Array
-    precision: jax.Array
-    error: jax.Array | float = 0.0
+    exact: ClassVar[bool]
+    divisible: ClassVar[bool]
+    power_limit: ClassVar[bool]
+    draws: ClassVar[bool]
+
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float | None:
+        """The estimated error above which a row is marked, for this dtype and size of field; None for an exact rule."""
+        ...
+
+
+class IntegralRule(Rule, Protocol):
+    """A rule that computes the moments of any factor from its log-density."""
+
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float:
+        """As that of ``Rule``; an integral always has an error."""
+        ...
+
+    def __call__(
+        self,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        landmarks: Landmarks | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Tilted | Message:
+        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
+
+        Args:
+            log_factor: Log of the factor as a function of the field.
+            mean: The cavity's mean.
+            scale: Lower triangular root of the cavity's covariance.
+            landmarks: Where a scalar factor may peak or bend, if that is known.
+            key: For rules that draw points; without it the points are the same in every call.
+        """
+        ...
+
+
+class Tilt(Protocol):
+    """The tilt of a factor's elements at one row."""
+
+    def __call__(
+        self,
+        e: Any,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        power: Float[Array, ""] | float | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Tilted | Message:
+        """The moments of a cavity times element e, or times a power of it.
+
+        Args:
+            e: Which element.
+            mean: The cavity's mean.
+            scale: Lower triangular root of the cavity's covariance.
+            power: Of the factor; None for 1. Only divisible factors take a power.
+            key: For rules that draw points; without it the points are the same in every call.
+        """
+        ...
+
+
+TiltFunction: TypeAlias = Callable[..., Tilted]
 
 
 @dataclass(frozen=True)
@@ -73,21 +172,30 @@ class ClosedForm:
 
     Attributes:
         rule: ``rule(value, mean, scale, *constants) -> Tilted``.
-        field: The attribute of the distribution that must be affine in the latent variables.
+        field: The attribute of the distribution that must be affine in the latents.
         constants: The attributes that must not depend on them; passed on in this order.
         event_dim: 0 when the field of one element is a number, 1 when it is a vector.
     """
 
-    rule: Rule
+    exact: ClassVar[bool] = True
+    divisible: ClassVar[bool] = False
+    power_limit: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+
+    rule: TiltFunction
     field: str
     constants: tuple[str, ...]
     event_dim: int
 
+    def reported(self, dtype: DTypeLike, size: int = 1) -> None:
+        """No row is marked: there is no error to estimate."""
+        return None
 
-def whole_line(rule: Rule) -> Rule:
+
+def whole_line(rule: TiltFunction) -> TiltFunction:
     """A scalar rule with the shapes of a vector one: mean and shift ``(1,)``, scale and root ``(1, 1)``."""
 
-    def vector(value: jax.Array, mean: jax.Array, scale: jax.Array, *constants: Any) -> Tilted:
+    def vector(value: Array, mean: Float[Array, "1"], scale: Float[Array, "1 1"], *constants: Any) -> Tilted:
         out = rule(value, mean[0], scale[0, 0], *constants)
         return Tilted(out.log_z, out.shift.reshape(1), out.root.reshape(1, 1), out.error)
 

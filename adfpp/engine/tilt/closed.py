@@ -1,35 +1,39 @@
 """Closed-form tilts: probit (with noise, flips, and its step limit), Rosenblatt at any beta, Gaussian.
 
 Everything is written in the log domain and without differences of nearly equal numbers, so that it holds for a row
-a thousand sds away from what the belief expected.
+a thousand sds away from the mean that the belief predicts.
 """
 
 import math
 from functools import cache
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import erfc
+from jaxtyping import Array, Float
 
 from adfpp.engine.tilt.base import Tilted
 
+# A number, or one for each of several cavities.
+Number: TypeAlias = Float[Array, "*n"] | float
+
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _TAIL_FROM = 4.5  # beyond it the continued fraction takes over from erfc
-_TAIL_TERMS = 30
+_TAIL_TERMS = 30  # from 4.5 on they are exact to rounding
 
 
 @cache
-def _tail_polynomials() -> tuple[np.ndarray, ...]:
+def _tail_polynomials() -> tuple[Float[np.ndarray, " terms"], ...]:
     """Numerators of Laplace's continued fraction for the Mills ratio, as polynomials in u = 1/x².
 
     ``1/R(x) = x + t_1`` with ``t_n = n / (x + t_{n+1})``. With ``x t_n = n B_{n+1} / B_n`` the recursion is
     ``B_n = B_{n+1} + (n+1) u B_{n+2}``; all coefficients are positive, so evaluating them is stable.
     """
     following, current = np.ones(1), np.ones(1)  # B_{M+1}, B_M
-    kept: dict[int, np.ndarray] = {}
+    kept: dict[int, Float[np.ndarray, " terms"]] = {}
     for n in range(_TAIL_TERMS - 1, 0, -1):
         shifted = np.concatenate([[0.0], (n + 1) * following])
         grown = np.zeros(max(len(current), len(shifted)))
@@ -40,14 +44,14 @@ def _tail_polynomials() -> tuple[np.ndarray, ...]:
     return kept[1], kept[2], kept[3]
 
 
-def _horner(coefficients: np.ndarray, u: jax.Array) -> jax.Array:
+def _horner(coefficients: Float[np.ndarray, " terms"], u: Float[Array, "*n"]) -> Float[Array, "*n"]:
     total = jnp.full_like(u, coefficients[-1])
     for c in coefficients[-2::-1]:
         total = total * u + c
     return total
 
 
-def _far_tail(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _far_tail(x: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"]]:
     """(hazard - x, variance) of N(0, 1) restricted to (x, ∞), for x ≥ 4.5."""
     u = 1.0 / (x * x)
     b1, b2, b3 = (_horner(b, u) for b in _tail_polynomials())
@@ -56,17 +60,19 @@ def _far_tail(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return gap, gap * (following - gap)
 
 
-def normal_tail(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def normal_tail(
+    z: Float[Array, "*n"],
+) -> tuple[Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"]]:
     """The standard normal on (-z, ∞): log mass, mean, distance of the mean from the edge, variance.
 
     With λ = φ(z)/Φ(z) the mean is λ. Its distance from the edge, λ + z, is given apart because the far tail would
     lose it to cancellation.
 
     Args:
-        z: any shape; accurate for all z (checked to |z| = 1e3).
+        z: Of any shape. The result is accurate for all z (tested to |z| = 1e3).
 
     Returns:
-        ``(log Φ(z), λ, λ + z, 1 - λ(λ + z))``, each of z's shape.
+        ``(log Φ(z), λ, λ + z, 1 - λ(λ + z))``.
     """
     far = z < -_TAIL_FROM
     near = jnp.where(far, -_TAIL_FROM, z)
@@ -84,7 +90,7 @@ def normal_tail(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Arra
     )
 
 
-def _log_scaled_tail(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _log_scaled_tail(x: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"]]:
     """(log(Φ(-x) exp(x²/2)), hazard - x, variance) of N(0, 1) restricted to (x, ∞), finite for any x up to ∞."""
     far = x > _TAIL_FROM
     near = jnp.where(far, _TAIL_FROM, x)
@@ -95,34 +101,41 @@ def _log_scaled_tail(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return log_scaled, jnp.where(far, gap, near_gap), jnp.where(far, variance, near_variance)
 
 
-def _known_zero(value: Any) -> bool:
+def _known_zero(value: Number) -> bool:
     """Whether a parameter is known to be zero when the program is built (constants arrive as NumPy values)."""
     return isinstance(value, int | float | np.ndarray | np.generic) and bool(np.all(np.asarray(value) == 0))
 
 
-def probit_tilt(value: Any, mean: Any, scale: Any, noise: Any = 1.0, flip: Any = 0.0) -> Tilted:
+def probit_tilt(
+    value: Number,
+    mean: Float[Array, "*n"],
+    scale: Float[Array, "*n"],
+    noise: Number = 1.0,
+    flip: Number = 0.0,
+) -> Tilted:
     """Tilt by ``flip + (1 - 2 flip) Φ(s h / noise)``, s = 2 value - 1; noise 0 is the step (Opper (9.1)-(9.2)).
 
     Args:
-        value: label in {0, 1}.
-        mean: cavity mean of the field.
-        scale: cavity sd of the field.
-        noise: sd of the label noise on the field, ≥ 0.
-        flip: probability that a label is flipped.
+        value: The label, 0 or 1.
+        mean: The cavity's mean of the field.
+        scale: The cavity's sd of the field.
+        noise: Sd of the label noise on the field, ≥ 0.
+        flip: The probability that a label is flipped.
     """
-    sign = jnp.where(value > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
+    sign = jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
     total = noise * noise + scale * scale
     total_sd = jnp.sqrt(total)
     z = sign * mean / total_sd
-    # a sure field and no noise: only the sign of the mean is left
+    # a field that is known for certain and has no noise: only the sign of the mean matters
     z = jnp.where(total > 0, z, jnp.where(mean == 0, 0.0, jnp.inf * jnp.sign(sign * mean)))
     share = jnp.where(total > 0, scale / total_sd, 0.0)
     kept = jnp.where(total > 0, noise * noise / total, 1.0)
     if _known_zero(flip):
         log_z, hazard, _, variance = normal_tail(z)
         return Tilted(log_z, sign * share * hazard, jnp.sqrt(kept + share * share * variance))
-    # more flips than not: the same likelihood with the label turned round
-    turned = jnp.asarray(flip) > 0.5
+    # flipped more often than not: the same likelihood with the other label
+    flip = jnp.asarray(flip)
+    turned = flip > 0.5
     z, sign = jnp.where(turned, -z, z), jnp.where(turned, -sign, sign)
     flip = jnp.where(turned, 1.0 - flip, flip)
     log_mass, hazard, _, variance = normal_tail(z)
@@ -135,13 +148,15 @@ def probit_tilt(value: Any, mean: Any, scale: Any, noise: Any = 1.0, flip: Any =
     return Tilted(log_z, sign * weight * shift, jnp.sqrt(spread))
 
 
-def rosenblatt_tilt(value: Any, mean: Any, scale: Any, beta: Any = jnp.inf) -> Tilted:
+def rosenblatt_tilt(
+    value: Number, mean: Float[Array, "*n"], scale: Float[Array, "*n"], beta: Number = jnp.inf
+) -> Tilted:
     """Tilt by ``exp(-beta max(0, -s h))``, s = 2 value - 1; beta ∞ is the step (de Oliveira & Alamino (8)-(9)).
 
     The factor is a mixture of two truncated Gaussians: the cavity where s h > 0, and the cavity moved by beta·scale²
     where s h < 0.
     """
-    sign = jnp.where(value > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
+    sign = jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
     z = sign * mean / scale
     x = z + beta * scale  # the moved mean, in sds past the boundary
     log_right, mean_right, _, variance_right = normal_tail(z)
@@ -157,7 +172,7 @@ def rosenblatt_tilt(value: Any, mean: Any, scale: Any, beta: Any = jnp.inf) -> T
     return Tilted(log_z, sign * shift, jnp.sqrt(variance))
 
 
-def normal_tilt(value: Any, mean: Any, scale: Any, noise: Any) -> Tilted:
+def normal_tilt(value: Number, mean: Float[Array, "*n"], scale: Float[Array, "*n"], noise: Number) -> Tilted:
     """Tilt by ``N(value; h, noise²)``: exact Bayesian regression on one number."""
     total = noise * noise + scale * scale
     total_sd = jnp.sqrt(total)
@@ -165,14 +180,16 @@ def normal_tilt(value: Any, mean: Any, scale: Any, noise: Any) -> Tilted:
     return Tilted(-0.5 * z * z - jnp.log(total_sd) - _LOG_SQRT_2PI, (scale / total_sd) * z, noise / total_sd)
 
 
-def gaussian_tilt(value: Any, mean: Any, scale: Any, noise: Any) -> Tilted:
+def gaussian_tilt(
+    value: Float[Array, " k"], mean: Float[Array, " k"], scale: Float[Array, "k k"], noise: Float[Array, "k k"]
+) -> Tilted:
     """Tilt by ``N(value; h, noise noiseᵀ)`` with h a vector: exact Bayesian regression on a correlated vector.
 
     Args:
-        value: ``(k,)``.
-        mean: ``(k,)``.
-        scale: ``(k, k)`` lower triangular, cavity covariance = scale scaleᵀ.
-        noise: ``(k, k)`` lower triangular.
+        value: The observation.
+        mean: The cavity's mean.
+        scale: Lower triangular root of the cavity's covariance.
+        noise: Lower triangular root of the noise's covariance.
     """
     k = mean.shape[-1]
     gain = solve_triangular(noise, scale, lower=True)

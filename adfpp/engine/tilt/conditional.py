@@ -1,22 +1,25 @@
-"""Factors that are Gaussian in all of their field but one number, given that number.
+"""Tilted moments of factors that are Gaussian in all of their field but one number, given that number.
 
-A normal density with an unknown scale is one, as a likelihood and as the prior of a group's members: given the log
-scale it is quadratic in everything else. The Gaussian part is integrated by algebra, and the one number that is left by
-quadrature: Gauss-Hermite on its cavity, judged by the Hermite coefficients, else Kronrod panels around its peak.
+A normal density with an unknown scale is such a factor, as a likelihood and as the prior of a group's members: given
+the log scale it is quadratic in everything else. The Gaussian part is integrated by algebra, and the one number that is
+left by quadrature: Gauss-Hermite on its cavity if the Hermite coefficients show that this is accurate, else Kronrod
+panels around its peak.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from adfpp.engine.linalg import small_cholesky, whiten
-from adfpp.engine.tilt.base import Tilted
-from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.base import LogFactor, Tilted
+from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.quadrature import Quadrature, frame, hermite
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
 
@@ -24,11 +27,11 @@ _PIECES = 3  # panels that each stretch between two edges is cut into
 
 
 class _Given(NamedTuple):
-    """The Gaussian part at values of the number that is left, ``(n,)``, ``(n, m)`` and ``(n, m, m)``."""
+    """The Gaussian part at n values of the number that is left."""
 
-    log_mass: jax.Array
-    mean: jax.Array
-    covariance: jax.Array
+    log_mass: Float[Array, " n"]
+    mean: Float[Array, "n m"]
+    covariance: Float[Array, "n m m"]
 
 
 @dataclass(frozen=True)
@@ -40,21 +43,27 @@ class Conditional:
         rule: Whose tolerances are used.
     """
 
+    exact: ClassVar[bool] = False
+    divisible: ClassVar[bool] = True
+    power_limit: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+
     outer: int | None
     rule: Quadrature = field(default_factory=Quadrature)
 
-    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
-        """The error above which a row is marked."""
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float:
+        """The error above which a row is marked: that of the one-dimensional integral, whatever the field's size."""
         return self.rule.reported(dtype, 1)
 
     def __call__(
         self,
-        log_factor: Callable[[jax.Array], jax.Array],
-        mean: jax.Array,
-        scale: jax.Array,
-        marks: Marks | None = None,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        landmarks: Landmarks | None = None,
+        key: PRNGKeyArray | None = None,
     ) -> Tilted:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; shapes as in ``Quadrature``."""
+        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``."""
         size, dtype = mean.shape[0], mean.dtype
         first = [] if self.outer is None else [self.outer]
         order = np.array([*first, *(i for i in range(size) if i != self.outer)])
@@ -62,30 +71,30 @@ class Conditional:
         # with the outer number first, its whitened coordinate is the first, and the others' do not move it
         lower, turn = whiten(scale[order])
 
-        def at(outer: jax.Array, inner: jax.Array) -> jax.Array:
+        def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
             return log_factor((mean[order] + lower @ jnp.concatenate([outer, inner]))[back])
 
-        def given(outer: jax.Array) -> _Given:
-            """At values ``(n, 1)`` of the outer number (or ``(n, 0)``)."""
+        def given(outer: Float[Array, "n o"]) -> _Given:
+            """The Gaussian part at n values of the outer number, if there is one (o is 1 or 0)."""
             zero = jnp.zeros(size - len(first), dtype)
 
-            def one(o: jax.Array) -> _Given:
+            def one(o: Float[Array, " o"]) -> _Given:
                 slope = jax.grad(lambda i: at(o, i))(zero)
                 curvature = jax.jacfwd(jax.grad(lambda i: at(o, i)))(zero)
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
                 inverse = _inverse(root)
                 mean = inverse.T @ (inverse @ slope)
-                # at the mean, where nothing large cancels: far out the factor may be narrower than any number tells
+                # taken at the mean, where no large numbers cancel
                 log_mass = at(o, mean) - 0.5 * mean @ mean - jnp.sum(jnp.log(jnp.diagonal(root)))
                 return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, inverse.T @ inverse)
 
-            found = jax.vmap(one)(outer)
-            seen = found.log_mass > -jnp.inf
-            # what has no mass must not reach a sum as NaN times 0
+            parts = jax.vmap(one)(outer)
+            possible = parts.log_mass > -jnp.inf
+            # a value without mass must not reach a sum as NaN times 0
             return _Given(
-                found.log_mass,
-                jnp.where(seen[:, None], found.mean, 0.0),
-                jnp.where(seen[:, None, None], found.covariance, 0.0),
+                parts.log_mass,
+                jnp.where(possible[:, None], parts.mean, 0.0),
+                jnp.where(possible[:, None, None], parts.covariance, 0.0),
             )
 
         if self.outer is None:
@@ -93,30 +102,39 @@ class Conditional:
             return _turned(exact.log_mass[0], exact.mean[0], exact.covariance[0], turn, jnp.zeros((), dtype))
         tol = max(self.rule.tol, 8.0 * float(jnp.finfo(dtype).eps))
         easy = _on_cavity(given, dtype, self.rule.nodes)
-        found = jax.lax.cond(easy[3] < tol, lambda: easy, lambda: _around_peak(given, dtype))
-        log_z, shift, covariance, error = found
+        log_z, shift, covariance, error = jax.lax.cond(easy[3] < tol, lambda: easy, lambda: _around_peak(given, dtype))
         rounding = float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(log_z))
         return _turned(log_z, shift, covariance, turn, error + rounding)
 
 
-def _inverse(root: jax.Array) -> jax.Array:
+def _inverse(root: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """Inverse of a lower triangular root."""
     if root.shape[0] == 1:
         return 1.0 / root
     return jax.scipy.linalg.solve_triangular(root, jnp.eye(root.shape[0], dtype=root.dtype), lower=True)
 
 
-def _turned(log_z: jax.Array, shift: jax.Array, covariance: jax.Array, turn: jax.Array, error: jax.Array) -> Tilted:
-    """Moments of ``turn @ u`` as moments of u; directions that ``turn`` leaves out are as they were."""
+def _turned(
+    log_z: Float[Array, ""],
+    shift: Float[Array, " k"],
+    covariance: Float[Array, "k k"],
+    turn: Float[Array, "k k"],
+    error: Float[Array, ""],
+) -> Tilted:
+    """Moments of ``turn @ u`` as moments of u; the directions that ``turn`` leaves out keep their moments."""
     rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - turn.T @ turn
     root = turn.T @ small_cholesky(covariance) + rest
     return Tilted(log_z, turn.T @ shift, whiten(root)[0], error)
 
 
-Found = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+# log Z, shift, covariance and error, with the outer number first
+_Answer: TypeAlias = tuple[Float[Array, ""], Float[Array, " k"], Float[Array, "k k"], Float[Array, ""]]
 
 
-def _moments(weights: jax.Array, outer: jax.Array, given: _Given) -> tuple[jax.Array, jax.Array]:
-    """Mean and covariance of (outer, inner) under normalised weights; about the weights' own centre."""
+def _moments(
+    weights: Float[Array, " n"], outer: Float[Array, " n"], given: _Given
+) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+    """Mean and covariance of (outer, inner) under normalised weights, computed about the heaviest point."""
     points = jnp.concatenate([outer[:, None], given.mean], 1)
     heaviest = points[jnp.argmax(weights)]
     away = points - heaviest
@@ -127,31 +145,31 @@ def _moments(weights: jax.Array, outer: jax.Array, given: _Given) -> tuple[jax.A
     return heaviest + shift, covariance.at[1:, 1:].add(inside)
 
 
-def _on_cavity(given: Callable[[jax.Array], _Given], dtype: Any, nodes: int) -> Found:
+def _on_cavity(given: Callable[[Array], _Given], dtype: Any, nodes: int) -> _Answer:
     """Gauss-Hermite on the cavity of the outer number."""
     x, matrix = hermite(nodes)
-    found = given(jnp.asarray(x, dtype)[:, None])
-    top = jnp.max(found.log_mass)
-    density = jnp.exp(found.log_mass - jnp.where(top > -jnp.inf, top, 0.0))
+    inner = given(jnp.asarray(x, dtype)[:, None])
+    top = jnp.max(inner.log_mass)
+    density = jnp.exp(inner.log_mass - jnp.where(top > -jnp.inf, top, 0.0))
     weights = jnp.asarray(matrix[0], dtype) * density
     total = jnp.sum(weights)
-    shift, covariance = _moments(weights / total, jnp.asarray(x, dtype), found)
-    # the factor's coefficients, and those of the inner moments under it
+    shift, covariance = _moments(weights / total, jnp.asarray(x, dtype), inner)
+    # the coefficients of the factor, and those of the inner moments times the factor
     middle, last = (matrix[nodes - 12 : nodes - 8], matrix[nodes - 4 :])
-    inside = jnp.diagonal(found.covariance, axis1=1, axis2=2)
+    variances = jnp.diagonal(inner.covariance, axis1=1, axis2=2)
     spread = jnp.sqrt(jnp.diagonal(covariance)[1:])
-    inner = [(found.mean - shift[1:]) / spread, inside / spread**2]
-    carried = density[:, None] * jnp.concatenate([jnp.ones_like(density)[:, None], *inner], 1)
+    moments = [(inner.mean - shift[1:]) / spread, variances / spread**2]
+    carried = density[:, None] * jnp.concatenate([jnp.ones_like(density)[:, None], *moments], 1)
     sizes = [jnp.max(jnp.abs(jnp.asarray(rows, dtype) @ carried), 0) / total for rows in (middle, last)]
     error = 2.0 * jnp.max(tail_error(*sizes)) / jnp.minimum(covariance[0, 0], 1.0)
     proper = jnp.all(jnp.isfinite(shift)) & jnp.all(jnp.isfinite(covariance)) & (covariance[0, 0] > 0)
     return top + jnp.log(total), shift, covariance, jnp.where(proper & ~jnp.isnan(error), error, jnp.inf)
 
 
-def _around_peak(given: Callable[[jax.Array], _Given], dtype: Any) -> Found:
+def _around_peak(given: Callable[[Array], _Given], dtype: Any) -> _Answer:
     """Kronrod panels between the edges of the outer number's peak."""
 
-    def log_tilt(u: jax.Array) -> jax.Array:
+    def log_tilt(u: Float[Array, " n"]) -> Float[Array, " n"]:
         return given(u[:, None]).log_mass - 0.5 * u * u
 
     _, _, _, edges = frame(log_tilt, jnp.zeros(0, dtype))
@@ -161,15 +179,16 @@ def _around_peak(given: Callable[[jax.Array], _Given], dtype: Any) -> Found:
     x, weights = kronrod()
     half = 0.5 * (high - low)
     u = once((0.5 * (low + high)[:, None] + half[:, None] * jnp.asarray(x, dtype)).reshape(-1))
-    found = given(u[:, None])
-    logs = found.log_mass - 0.5 * u * u
+    inner = given(u[:, None])
+    logs = inner.log_mass - 0.5 * u * u
     top = jnp.max(logs)
     density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
 
-    def by(rule: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def by(rule: Float[np.ndarray, " nodes"]) -> tuple[Float[Array, ""], Float[Array, " k"], Float[Array, "k k"]]:
+        """The mass, mean and covariance that a rule gives."""
         w = (half[:, None] * jnp.asarray(rule, dtype)).reshape(-1) * density
         total = jnp.sum(w)
-        return (total, *_moments(w / total, u, found))
+        return (total, *_moments(w / total, u, inner))
 
     total, shift, covariance = by(weights[0])
     rough, rough_shift, rough_covariance = by(weights[1])
@@ -181,7 +200,7 @@ def _around_peak(given: Callable[[jax.Array], _Given], dtype: Any) -> Found:
             jnp.max(jnp.abs(rough_covariance - covariance) / jnp.outer(sd, sd)),
         ]
     )
-    # the finer rule is better than the coarser by more than their difference tells
+    # the finer rule is better than the coarser by more than their difference: the usual power 3/2
     error = jnp.max(jnp.minimum(gaps, (60.0 * gaps) ** 1.5))
     log_z = top + jnp.log(total) - 0.5 * math.log(2.0 * math.pi)
     return log_z, shift, covariance, jnp.where(jnp.isnan(error), jnp.inf, error)

@@ -1,20 +1,20 @@
-"""Landmarks of a factor: what its program gives away about where it peaks and bends."""
+"""Landmarks of a factor: where its program shows that it may peak or bend."""
 
 from typing import NamedTuple
 
-import jax
+from jaxtyping import Array, Float
 
 
-class Marks(NamedTuple):
-    """Landmarks of a factor of one number h: where something affine in h vanishes on its way into what is not affine.
+class Landmarks(NamedTuple):
+    """Landmarks of a factor of one number h: the zeros of numbers affine in h that enter what is not affine.
 
-    A residual in a square or an absolute value, a rate's exponent, the operands of a maximum: peaks and kinks lie
-    there.
+    Such a number may be a residual in a square or an absolute value, the exponent of a rate, or the difference of the
+    operands of a maximum: the factor has its peaks and kinks there.
 
     Attributes:
         at: ``(m,)`` values of h, NaN where there is none.
-        centres: How many of them, from the first, go into a square: a narrow peak may be there.
+        centres: How many of them, from the first, enter a square: a narrow peak may be there.
     """
 
-    at: jax.Array
+    at: Float[Array, " m"]
     centres: int

@@ -1,32 +1,33 @@
 """Randomised quasi-Monte-Carlo importance sampling for tilts of larger fields.
 
-Scrambled Sobol points, given random digital shifts by a key, are drawn from a mixture of the cavity and a Gaussian:
-first the one fitted to the tilt's peak, and where too few points then bear the weight, Gaussians refitted to the
+Scrambled Sobol points, which a key gives random digital shifts, are drawn from a mixture of the cavity and a Gaussian:
+first the one fitted to the tilt's peak, and where too few points then carry the weight, Gaussians refitted to the
 weighted points by tempering. The cavity's part bounds the weights wherever the factor is bounded. In the coordinates v
 of that Gaussian, Stein's identity for the tilted density p, ``E[∇ log p] = 0`` and ``E[∇ log p (v - c)ᵀ] = -I``, gives
-control variates of mean zero; of a Gaussian tilt they leave no error at all.
+control variates of mean zero; they remove the error of a Gaussian tilt altogether.
 
 The points are blocks of nets with independent shifts: standard errors come from the differences between their sums.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt
 
 from adfpp.engine.linalg import whiten
-from adfpp.engine.tilt.base import Drawn, Tilted
-from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
+from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.peak import rough_peak
 
-_BLOCKS = 16
+_BLOCKS = 16  # enough for a standard error that is itself right to about a fifth
 _FIXED = 20  # the key of points that are the same in every call
-_DISTRUST = 4.5  # standard errors from 0 at which a control variate's mean is not taken to be 0
+_DISTRUST = 4.5  # standard errors from 0 at which the mean of a control variate is not taken to be 0
 
 
 class Estimates(NamedTuple):
@@ -34,42 +35,58 @@ class Estimates(NamedTuple):
 
     Attributes:
         tilted: The moments.
-        log_z: ``()`` standard error of log Z.
-        shift: ``(k,)`` of the tilted mean.
-        covariance: ``(k, k)`` of the tilted covariance.
+        log_z: Standard error of log Z.
+        shift: Of the tilted mean.
+        covariance: Of the tilted covariance.
     """
 
     tilted: Tilted
-    log_z: jax.Array
-    shift: jax.Array
-    covariance: jax.Array
+    log_z: Float[Array, ""]
+    shift: Float[Array, " k"]
+    covariance: Float[Array, "k k"]
 
 
 class _Proposal(NamedTuple):
     """The Gaussian part of the mixture that points are drawn from: u = centre + root @ v."""
 
-    centre: jax.Array
-    root: jax.Array
-    inverse: jax.Array
-    log_volume: jax.Array  # log |det inverse|
+    centre: Float[Array, " k"]
+    root: Float[Array, "k k"]
+    inverse: Float[Array, "k k"]
+    log_volume: Float[Array, ""]  # log |det inverse|
 
 
 class _Sample(NamedTuple):
     """Weighted points."""
 
-    u: jax.Array  # (n, k)
-    log_weights: jax.Array  # (n,)
-    slopes: jax.Array  # (n, k) of the log factor
-    surplus: jax.Array  # (n,) cavity over proposal density, less 1: of mean zero
-    effective: jax.Array  # () sample size
+    u: Float[Array, "n k"]
+    log_weights: Float[Array, " n"]
+    slopes: Float[Array, "n k"]  # of the log factor
+    surplus: Float[Array, " n"]  # cavity over proposal density, less 1: of mean zero
+    effective: Float[Array, ""]  # effective sample size
 
 
 class _Best(NamedTuple):
-    """The proposal whose points bear the weight best, and the rounds of tempering that led to it."""
+    """The proposal whose points have the largest effective sample size, and the rounds of tempering before it."""
 
     proposal: _Proposal
     sample: _Sample
-    rounds: jax.Array
+    rounds: Int[Array, ""]
+
+
+class _Search(NamedTuple):
+    """Tempering under way.
+
+    Attributes:
+        proposal: The latest one.
+        sample: Its points.
+        rounds: Rounds of tempering so far.
+        best: The best proposal so far.
+    """
+
+    proposal: _Proposal
+    sample: _Sample
+    rounds: Int[Array, ""]
+    best: _Best
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,11 @@ class MonteCarlo:
             (``Status.UNRELIABLE``).
     """
 
+    exact: ClassVar[bool] = False
+    divisible: ClassVar[bool] = True
+    power_limit: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+
     points: int = 1024
     defensive: float = 0.25
     report: float = 0.1
@@ -98,7 +120,7 @@ class MonteCarlo:
         if not 0.0 < self.defensive < 1.0:
             raise ValueError(f"defensive must lie in (0, 1); it is {self.defensive}.")
 
-    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float:
         """The error above which a row is marked."""
         return self.report
 
@@ -108,13 +130,13 @@ class MonteCarlo:
 
     def __call__(
         self,
-        log_factor: Callable[[jax.Array], jax.Array],
-        mean: jax.Array,
-        scale: jax.Array,
-        marks: Marks | None = None,
-        key: jax.Array | None = None,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        landmarks: Landmarks | None = None,
+        key: PRNGKeyArray | None = None,
     ) -> Tilted:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; shapes as in ``Quadrature``.
+        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``.
 
         With a key the points are drawn anew; without one they are the same in every call.
         """
@@ -122,52 +144,51 @@ class MonteCarlo:
 
     def estimates(
         self,
-        log_factor: Callable[[jax.Array], jax.Array],
-        mean: jax.Array,
-        scale: jax.Array,
-        key: jax.Array | None = None,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        key: PRNGKeyArray | None = None,
     ) -> Estimates:
         """As a call, with a standard error of every moment."""
         size, dtype = mean.shape[0], mean.dtype
 
-        def in_cavity(u: jax.Array) -> jax.Array:
+        def in_cavity(u: Float[Array, " k"]) -> Float[Array, ""]:
             return log_factor(mean + scale @ u)
 
-        def sample(proposal: _Proposal, number: Any) -> _Sample:
-            chosen, normal = _draw(key, number, self.points, size, dtype)
+        def sample(proposal: _Proposal, number: int | Int[Array, ""]) -> _Sample:
+            chosen, normal = draw_points(key, number, self.points, size, dtype)
             return _weighed(in_cavity, proposal, chosen < self.defensive, normal, self.defensive)
 
         least = self.least(size)
 
-        def unfit(carry: tuple[_Proposal, _Sample, jax.Array, _Best]) -> jax.Array:
-            _, now, made, best = carry
-            return (best.sample.effective < least) & (made < self.rounds) & (jnp.max(now.log_weights) > -jnp.inf)
+        def unfit(search: _Search) -> Bool[Array, ""]:
+            possible = jnp.max(search.sample.log_weights) > -jnp.inf
+            return (search.best.sample.effective < least) & (search.rounds < self.rounds) & possible
 
-        def temper(carry: tuple[_Proposal, _Sample, jax.Array, _Best]) -> tuple:
-            proposal, now, made, best = carry
-            proposal = _refitted(proposal, now, min(2.0 * least, 0.5 * self.points))
-            now, made = sample(proposal, made + 1), made + 1
-            better = now.effective > best.sample.effective
-            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), _Best(proposal, now, made), best)
-            return proposal, now, made, best
+        def temper(search: _Search) -> _Search:
+            proposal = _refitted(search.proposal, search.sample, min(2.0 * least, 0.5 * self.points))
+            rounds = search.rounds + 1
+            new = _Best(proposal, sample(proposal, rounds), rounds)
+            better = new.sample.effective > search.best.sample.effective
+            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, search.best)
+            return _Search(*new, best)
 
         mode, root, inverse = rough_peak(in_cavity, size, dtype)
         first = _Proposal(mode, root, inverse, jnp.linalg.slogdet(inverse)[1])
-        start, none = sample(first, 0), jnp.zeros((), jnp.int32)
-        _, _, _, best = jax.lax.while_loop(unfit, temper, (first, start, none, _Best(first, start, none)))
-        proposal, found, rounds = best
-        drawn = Drawn(found.effective, rounds, found.effective >= least)
-        return _estimates(proposal, found, drawn)
+        initial = _Best(first, sample(first, 0), jnp.zeros((), jnp.int32))
+        best = jax.lax.while_loop(unfit, temper, _Search(*initial, initial)).best
+        effective = best.sample.effective
+        return _estimates(best.proposal, best.sample, Drawn(effective, best.rounds, effective >= least))
 
 
 # ---------------------------------------------------------------------------------------------- proposals
 
 
 def _weighed(
-    in_cavity: Callable[[jax.Array], jax.Array],
+    in_cavity: LogFactor,
     proposal: _Proposal,
-    from_cavity: jax.Array,
-    normal: jax.Array,
+    from_cavity: Bool[Array, " n"],
+    normal: Float[Array, "n k"],
     share: float,
 ) -> _Sample:
     """Points of the mixture with their weights."""
@@ -181,14 +202,15 @@ def _weighed(
     return _Sample(u, log_weights, slopes, jnp.exp(log_ratio) - 1.0, _effective(log_weights))
 
 
-def _normalised(log_weights: jax.Array) -> jax.Array:
+def _normalised(log_weights: Float[Array, " n"]) -> Float[Array, " n"]:
     """Weights that add up to 1."""
     top = jnp.max(log_weights)
     weights = jnp.exp(log_weights - jnp.where(top > -jnp.inf, top, 0.0))
     return weights / jnp.sum(weights)
 
 
-def _effective(log_weights: jax.Array) -> jax.Array:
+def _effective(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """The effective sample size."""
     weights = _normalised(log_weights)
     return jnp.nan_to_num(1.0 / jnp.sum(weights * weights), nan=0.0)
 
@@ -200,18 +222,18 @@ def _refitted(proposal: _Proposal, now: _Sample, enough: float) -> _Proposal:
     """
     size, dtype = proposal.centre.shape[0], proposal.centre.dtype
 
-    def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
         fine = _effective(middle * now.log_weights) >= enough
         return jnp.where(fine, middle, low), jnp.where(fine, high, middle)
 
     ends = (jnp.asarray(1e-6, dtype), jnp.ones((), dtype))
-    power = jax.lax.fori_loop(0, 20, halve, ends)[0]
+    power = jax.lax.fori_loop(0, 20, halve, ends)[0]  # to 1e-6
     weights = _normalised(power * now.log_weights)
     centre = weights @ now.u
     away = now.u - centre
-    # as many effective points understate a covariance by about that much
+    # a fit to so few effective points underestimates a covariance by about this factor
     wider = 1.0 + size * jnp.sum(weights * weights)
     root = jnp.linalg.cholesky(wider * (away * weights[:, None]).T @ away)
     inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(size, dtype=dtype), lower=True)
@@ -233,7 +255,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     masses = jnp.sum(raw, 1) / count
     mass, mass_parts = _ratio(masses, jnp.sum(_blocks(now.surplus), 1) / count, even, jnp.ones((), bool))
     plain_mass, plain_parts = _ratio(masses, masses, even, jnp.zeros((), bool))
-    sound = mass > 0.1 * plain_mass
+    sound = mass > 0.1 * plain_mass  # else the control variate has taken away nearly all, or more than all
     mass, mass_parts = jnp.where(sound, mass, plain_mass), jnp.where(sound, mass_parts, plain_parts)
 
     weights = raw / (count * plain_mass)
@@ -242,7 +264,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     score = now.slopes - now.u
     score = _blocks(jnp.where(jnp.isfinite(score), score, 0.0) @ root)
     firsts, controls = jnp.einsum("bn,bni->bi", weights, v), jnp.einsum("bn,bni->bi", weights, score)
-    # across a jump Stein's identity does not hold, and gives itself away
+    # across a jump Stein's identity does not hold, and the means of the control variates are then far from 0
     trusted = _surprise(weights, score) < _DISTRUST
     trusted &= _surprise(weights, score * (v - jnp.sum(firsts, 0)) + 1.0) < _DISTRUST
     shift, shift_parts = _ratio(firsts, controls, share, trusted)
@@ -275,47 +297,56 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     return Estimates(tilted, log_z_error, shift_error, covariance_error)
 
 
-def _blocks(a: jax.Array) -> jax.Array:
-    """Points by block, ``(b, n / b, ...)``."""
+def _blocks(a: Float[Array, " n *rest"]) -> Float[Array, " b n_b *rest"]:
+    """Points by block."""
     return a.reshape(_BLOCKS, -1, *a.shape[1:])
 
 
-def _apart(sums: jax.Array, share: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The total of weighted sums over blocks, and how far each block is from what its share of it would be."""
+def _apart(
+    sums: Float[Array, " b *moment"], share: Float[Array, " b"]
+) -> tuple[Float[Array, " *moment"], Float[Array, " b *moment"]]:
+    """The total of weighted sums over blocks, and the difference between each block and its share of the total."""
     total = jnp.sum(sums, 0)
     return total, sums - share.reshape((-1,) + (1,) * total.ndim) * total
 
 
-def _ratio(sums: jax.Array, controls: jax.Array, share: jax.Array, trusted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _ratio(
+    sums: Float[Array, " b *moment"],
+    controls: Float[Array, " b *moment"],
+    share: Float[Array, " b"],
+    trusted: Bool[Array, ""],
+) -> tuple[Float[Array, " *moment"], Float[Array, " b *moment"]]:
     """A weighted mean with its control variate (of mean zero) taken out, elementwise.
 
     Args:
-        sums: ``(b, ...)`` weighted sums over blocks.
-        controls: ``(b, ...)`` those of the control variate.
-        share: ``(b,)`` the blocks' weights, which add up to 1.
+        sums: Weighted sums over blocks.
+        controls: Those of the control variate.
+        share: The blocks' weights, which add up to 1.
         trusted: Whether the control variate is used.
 
     Returns:
-        The mean, and what each block adds to its error ``(b, ...)``.
+        The mean, and the contribution of each block to its error.
     """
     mean, parts = _apart(sums, share)
     offset, known = _apart(controls, share)
     square = jnp.sum(known * known, 0)
-    there = square > (1e4 * float(jnp.finfo(mean.dtype).eps)) ** 2  # not rounding alone: its size is about 1
-    slope = jnp.sum(parts * known, 0) / jnp.where(there, square, 1.0)
-    slope = jnp.where(trusted & there & jnp.isfinite(slope), slope, 0.0)
+    # a control variate has a size of about 1: one below 1e4 eps consists of rounding alone
+    usable = square > (1e4 * float(jnp.finfo(mean.dtype).eps)) ** 2
+    slope = jnp.sum(parts * known, 0) / jnp.where(usable, square, 1.0)
+    slope = jnp.where(trusted & usable & jnp.isfinite(slope), slope, 0.0)
     # a control that is not finite must not reach the sum as NaN times 0
     offset, known = jnp.where(slope == 0.0, 0.0, offset), jnp.where(slope == 0.0, 0.0, known)
     return mean - slope * offset, parts - slope * known
 
 
-def _standard_error(parts: jax.Array) -> jax.Array:
-    """Of a sum over blocks."""
-    return jnp.sqrt(jnp.sum(parts * parts, 0) * (_BLOCKS / (_BLOCKS - 2.0)))  # one fits the mean, one the slope
+def _standard_error(parts: Float[Array, " b *moment"]) -> Float[Array, " *moment"]:
+    """Standard error of a sum over blocks."""
+    # two degrees of freedom are used up: one by the mean, one by the slope of the control variate
+    return jnp.sqrt(jnp.sum(parts * parts, 0) * (_BLOCKS / (_BLOCKS - 2.0)))
 
 
-def _surprise(weights: jax.Array, controls: jax.Array) -> jax.Array:
-    """How many standard errors, of independent points, the means of control variates are from 0, at most."""
+def _surprise(weights: Float[Array, "b n_b"], controls: Float[Array, "b n_b k"]) -> Float[Array, ""]:
+    """The largest distance of the means of control variates from 0, in standard errors of independent points."""
     offset = jnp.einsum("bn,bni->i", weights, controls)
     square = jnp.einsum("bn,bni->i", weights**2, controls**2)
     return jnp.max(jnp.abs(offset) / jnp.sqrt(jnp.where(square > 0, square, 1.0)))
@@ -325,29 +356,32 @@ def _surprise(weights: jax.Array, controls: jax.Array) -> jax.Array:
 
 
 @cache
-def normal_points(points: int, size: int) -> np.ndarray:
-    """Scrambled Sobol points as standard normal draws ``(points, size)``, the same in every call."""
+def normal_points(points: int, size: int) -> Float[np.ndarray, "points size"]:
+    """Scrambled Sobol points as standard normal draws, the same in every call."""
     from scipy.special import ndtri
 
     uniform = _sobol(points, size)
-    half = 0.5 / points
+    half = 0.5 / points  # keeps the outermost points finite
     return ndtri(np.clip(uniform, half, 1.0 - half))
 
 
-def _sobol(points: int, size: int) -> np.ndarray:
+def _sobol(points: int, size: int) -> Float[np.ndarray, "points size"]:
+    """Scrambled Sobol points in the unit cube."""
     from scipy.stats import qmc
 
     return qmc.Sobol(size, scramble=True, rng=np.random.default_rng(20)).random(points)
 
 
 @cache
-def _sobol_bits(points: int, size: int) -> np.ndarray:
-    """Scrambled Sobol points as 32 binary digits each, ``(points, size)``."""
+def _sobol_bits(points: int, size: int) -> UInt[np.ndarray, "points size"]:
+    """Scrambled Sobol points as 32 binary digits each."""
     return np.floor(_sobol(points, size) * 2.0**32).astype(np.uint32)
 
 
-def _draw(key: jax.Array | None, number: Any, points: int, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """The number-th set of points: ``(n,)`` uniform ones and ``(n, k)`` standard normal ones.
+def draw_points(
+    key: PRNGKeyArray | None, number: int | Int[Array, ""], points: int, size: int, dtype: DTypeLike
+) -> tuple[Float[Array, " points"], Float[Array, "points size"]]:
+    """The number-th set of points: uniform numbers and standard normal vectors.
 
     A digital shift moves all points of a block by the same random digits, without carry: each is then uniformly
     distributed, and together they are as even as before.
@@ -356,12 +390,15 @@ def _draw(key: jax.Array | None, number: Any, points: int, size: int, dtype: Any
         with jax.ensure_compile_time_eval():
             fixed = jax.random.fold_in(jax.random.key(_FIXED), number)
             return _shifted(fixed, points, size, dtype)
-    return _shifted(jax.random.fold_in(jax.random.key(_FIXED) if key is None else key, number), points, size, dtype)
+    base = jax.random.key(_FIXED) if key is None else key
+    return _shifted(jax.random.fold_in(base, number), points, size, dtype)
 
 
-def _shifted(key: jax.Array, points: int, size: int, dtype: Any) -> tuple[jax.Array, jax.Array]:
+def _shifted(
+    key: PRNGKeyArray, points: int, size: int, dtype: DTypeLike
+) -> tuple[Float[Array, " points"], Float[Array, "points size"]]:
     shifts = jax.random.bits(key, (_BLOCKS, 1, size + 1), jnp.uint32)
     digits = (jnp.asarray(_sobol_bits(points // _BLOCKS, size + 1)) ^ shifts).reshape(points, size + 1)
-    kept = 32 if jnp.finfo(dtype).bits >= 64 else 23  # as many as half a step more than them is a number
+    kept = 32 if jnp.finfo(dtype).bits >= 64 else 23  # so many digits that half a step more is a number of this dtype
     uniform = (jnp.right_shift(digits, jnp.uint32(32 - kept)).astype(dtype) + 0.5) / 2.0**kept
     return uniform[:, 0], math.sqrt(2.0) * jax.lax.erf_inv(2.0 * uniform[:, 1:] - 1.0)

@@ -1,118 +1,139 @@
 """A Gaussian fitted to the peak of a tilt: where fitted quadrature starts and what Monte Carlo proposes from."""
 
 from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int
 
-LogFactor = Callable[[jax.Array], jax.Array]
-_STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)
-_WIDEST = 0.25  # smallest curvature used: a proposal at most twice as wide as the cavity
+from adfpp.engine.tilt.base import LogFactor
+
+Slope: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, " k"]]
+Precision: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, "k k"]]
+
+_STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # fractions of a Newton step that are tried, all at once
+_WIDEST = 0.25  # smallest curvature of a fit: a proposal at most twice as wide as the cavity
+_FLATTEST = 0.05  # smallest curvature of a step: at most 20 times the slope
 
 
-def peak_fit(log_factor: LogFactor, size: int, dtype: jnp.dtype, iterations: int = 25) -> tuple[jax.Array, jax.Array]:
+class _Climb(NamedTuple):
+    """Newton's iteration under way.
+
+    Attributes:
+        u: The highest point so far.
+        height: The log tilt there.
+        gain: Of the last step.
+        count: Steps so far.
+    """
+
+    u: Float[Array, " k"]
+    height: Float[Array, ""]
+    gain: Float[Array, ""]
+    count: Int[Array, ""]
+
+
+def peak_fit(
+    log_factor: LogFactor, size: int, dtype: DTypeLike, iterations: int = 25
+) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
     """Mode of ``log_factor(u) - u·u/2`` by damped Newton, and a root of the inverse curvature there.
 
-    Curvatures of the wrong sign are turned round for the step and bounded for the fit, so that the root is always
-    proper. Where derivatives are not finite the cavity's own curvature is used.
+    Curvatures of the wrong sign are reversed for the step and bounded for the fit, so that the root is always proper.
+    Where derivatives are not finite the curvature of the cavity is used.
 
     Args:
-        log_factor: ``(size,) -> ()``, in whitened coordinates.
-        size: length of u.
-        dtype: of the result.
-        iterations: at most so many Newton steps.
+        log_factor: In whitened coordinates.
+        size: Length of u.
+        dtype: Of the result.
+        iterations: The largest number of Newton steps.
 
     Returns:
-        ``(mode (size,), root (size, size))`` with ``root @ root.T`` the fitted covariance.
+        The mode, and a root with ``root @ root.T`` the fitted covariance.
     """
     log_tilt, slope_at, precision_at = _derivatives(log_factor, size, dtype)
 
-    def spectrum(u: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.linalg.eigh(precision_at(u))
+    def newton(climb: _Climb) -> _Climb:
+        values, vectors = jnp.linalg.eigh(precision_at(climb.u))
+        slope = slope_at(climb.u)
+        direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), _FLATTEST))
+        return _uphill(log_tilt, climb, direction)
 
-    def newton(carry: tuple) -> tuple:
-        u, height, _, count = carry
-        values, vectors = spectrum(u)
-        slope = slope_at(u)
-        direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), 0.05))
-        return *_uphill(log_tilt, u, height, direction), count + 1
-
-    zero = jnp.zeros(size, dtype)
-    start = _no_nan(log_tilt(zero))
+    # a gain of 1e-6 is a step of 1e-3 sds
     small = 1e-6 if dtype == jnp.float64 else 1e-3
-    mode, _, _, _ = jax.lax.while_loop(
-        lambda c: (c[2] > small) & (c[3] < iterations), newton, (zero, start, jnp.full((), jnp.inf, dtype), 0)
-    )
-    values, vectors = spectrum(mode)
+
+    def unfinished(climb: _Climb) -> Bool[Array, ""]:
+        return (climb.gain > small) & (climb.count < iterations)
+
+    mode = jax.lax.while_loop(unfinished, newton, _foot(log_tilt, size, dtype)).u
+    values, vectors = jnp.linalg.eigh(precision_at(mode))
     return mode, vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), _WIDEST))
 
 
 def rough_peak(
-    log_factor: LogFactor, size: int, dtype: jnp.dtype, iterations: int = 10
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    log_factor: LogFactor, size: int, dtype: DTypeLike, iterations: int = 10
+) -> tuple[Float[Array, " k"], Float[Array, "k k"], Float[Array, "k k"]]:
     """As ``peak_fit`` for large fields: the mode to a tenth of an sd, without a spectrum wherever one is not needed.
 
     Args:
-        log_factor: ``(size,) -> ()``, in whitened coordinates.
-        size: length of u.
-        dtype: of the result.
-        iterations: at most so many Newton steps.
+        log_factor: In whitened coordinates.
+        size: Length of u.
+        dtype: Of the result.
+        iterations: The largest number of Newton steps.
 
     Returns:
-        ``(mode (size,), root (size, size), inverse (size, size))`` of the fitted covariance ``root @ root.T``.
+        The mode, a root with ``root @ root.T`` the fitted covariance, and the inverse of the root.
     """
     identity = jnp.eye(size, dtype=dtype)
     log_tilt, slope_at, precision_at = _derivatives(log_factor, size, dtype)
 
-    def newton(carry: tuple) -> tuple:
-        u, height, _, count, precision = carry
-        slope = slope_at(u)
+    def newton(carry: tuple[_Climb, Array]) -> tuple[_Climb, Array]:
+        climb, precision = carry
+        slope = slope_at(climb.u)
         lower = jnp.linalg.cholesky(precision)
-        # no eigenvalue is larger than this norm: a shift by it bends every direction the right way
-        shifted = jnp.linalg.cholesky(precision + (jnp.sqrt(jnp.sum((precision - identity) ** 2)) + 0.05) * identity)
+        # no eigenvalue of precision - I is larger in size than its norm: a shift by that makes all of them positive
+        norm = jnp.sqrt(jnp.sum((precision - identity) ** 2))
+        shifted = jnp.linalg.cholesky(precision + (norm + _FLATTEST) * identity)
         lower = jnp.where(jnp.all(jnp.isfinite(lower)), lower, shifted)
         half = jax.scipy.linalg.solve_triangular(lower, slope, lower=True)
         direction = jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
-        moved, height, gain = _uphill(log_tilt, u, height, direction)
-        return moved, height, gain, count + 1, precision_at(moved)
+        climb = _uphill(log_tilt, climb, direction)
+        return climb, precision_at(climb.u)
 
-    zero = jnp.zeros(size, dtype)
-    start = _no_nan(log_tilt(zero))
-    mode, _, _, _, precision = jax.lax.while_loop(
-        lambda c: (c[2] > 5e-3) & (c[3] < iterations),
-        newton,
-        (zero, start, jnp.full((), jnp.inf, dtype), 0, precision_at(zero)),
-    )
+    def unfinished(carry: tuple[_Climb, Array]) -> Bool[Array, ""]:
+        climb, _ = carry
+        return (climb.gain > 5e-3) & (climb.count < iterations)  # a tenth of an sd: (1/10)² / 2
 
-    def triangular() -> tuple[jax.Array, jax.Array]:
+    foot = _foot(log_tilt, size, dtype)
+    climb, precision = jax.lax.while_loop(unfinished, newton, (foot, precision_at(foot.u)))
+
+    def triangular() -> tuple[Array, Array]:
         upper = jnp.linalg.cholesky(precision).T
         return jax.scipy.linalg.solve_triangular(upper, identity), upper
 
-    def spectral() -> tuple[jax.Array, jax.Array]:
+    def spectral() -> tuple[Array, Array]:
         values, vectors = jnp.linalg.eigh(precision)
         widths = jnp.sqrt(jnp.maximum(jnp.abs(values), _WIDEST))
         return vectors / widths, (vectors * widths).T
 
     narrow = jnp.all(jnp.isfinite(jnp.linalg.cholesky(precision - _WIDEST * identity)))
-    return (mode, *jax.lax.cond(narrow, triangular, spectral))
+    return (climb.u, *jax.lax.cond(narrow, triangular, spectral))
 
 
-def _derivatives(
-    log_factor: LogFactor, size: int, dtype: jnp.dtype
-) -> tuple[LogFactor, Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array]]:
+def _derivatives(log_factor: LogFactor, size: int, dtype: DTypeLike) -> tuple[LogFactor, Slope, Precision]:
     """The log tilt, its slope (0 where it is not finite) and its precision (the cavity's where it is not finite)."""
 
-    def log_tilt(u: jax.Array) -> jax.Array:
+    def log_tilt(u: Float[Array, " k"]) -> Float[Array, ""]:
         return log_factor(u) - 0.5 * u @ u
 
     gradient, identity = jax.grad(log_tilt), jnp.eye(size, dtype=dtype)
     curvature = jax.jacfwd(gradient)
 
-    def slope_at(u: jax.Array) -> jax.Array:
+    def slope_at(u: Float[Array, " k"]) -> Float[Array, " k"]:
         slope = gradient(u)
         return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
-    def precision_at(u: jax.Array) -> jax.Array:
+    def precision_at(u: Float[Array, " k"]) -> Float[Array, "k k"]:
         precision = -curvature(u)
         precision = jnp.where(jnp.all(jnp.isfinite(precision)), precision, identity)
         return 0.5 * (precision + precision.T)
@@ -120,17 +141,26 @@ def _derivatives(
     return log_tilt, slope_at, precision_at
 
 
-def _uphill(
-    log_tilt: LogFactor, u: jax.Array, height: jax.Array, direction: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The highest point along a direction, its height, and the gain over ``height``; u itself where none is higher."""
-    candidates = u + jnp.asarray(_STEPS, u.dtype)[:, None] * direction
+def _foot(log_tilt: LogFactor, size: int, dtype: DTypeLike) -> _Climb:
+    """Where Newton's iteration starts: at the cavity's mean."""
+    zero = jnp.zeros(size, dtype)
+    return _Climb(zero, _no_nan(log_tilt(zero)), jnp.full((), jnp.inf, dtype), jnp.asarray(0))
+
+
+def _uphill(log_tilt: LogFactor, climb: _Climb, direction: Float[Array, " k"]) -> _Climb:
+    """A step to the highest of several points along a direction, if one is higher than the present one."""
+    candidates = climb.u + jnp.asarray(_STEPS, climb.u.dtype)[:, None] * direction
     heights = _no_nan(jax.vmap(log_tilt)(candidates))
     best = jnp.argmax(heights)
-    better = heights[best] > height
-    gain = jnp.where(better, heights[best] - height, 0.0)
-    return jnp.where(better, candidates[best], u), jnp.where(better, heights[best], height), gain
+    better = heights[best] > climb.height
+    return _Climb(
+        jnp.where(better, candidates[best], climb.u),
+        jnp.where(better, heights[best], climb.height),
+        jnp.where(better, heights[best] - climb.height, 0.0),
+        climb.count + 1,
+    )
 
 
-def _no_nan(height: jax.Array) -> jax.Array:
+def _no_nan(height: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """Heights that are no number count as lowest."""
     return jnp.where(jnp.isnan(height), -jnp.inf, height)

@@ -15,19 +15,23 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.polynomial.hermite_e import hermegauss, hermevander
 
-from adfpp.engine.tilt.base import Tilted
-from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.base import LogFactor, Tilted
+from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
 from adfpp.engine.tilt.tensor import few_dimensions
 
-LogFactor = Callable[[jax.Array], jax.Array]
+# The log of a factor, or of a tilt, at many values of its one number.
+LogValues: TypeAlias = Callable[[Float[Array, " n"]], Float[Array, " n"]]
+
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -45,6 +49,11 @@ class Quadrature:
         max_panels: Panels that the adaptive tier may evaluate before it accepts what it has.
     """
 
+    exact: ClassVar[bool] = False
+    divisible: ClassVar[bool] = True
+    power_limit: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+
     tol: float = 1e-7
     report: float = 1e-6
     report_tensor: float = 2e-2
@@ -53,22 +62,31 @@ class Quadrature:
     tensor_nodes: int = 3
     max_panels: int = 100
 
-    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float:
         """The error above which a row is marked, for this dtype and size of field."""
+        # 2e4 eps is 2e-3 in float32, which the rounding of a likelihood alone may reach.
         return max(self.report if size == 1 else self.report_tensor, 2e4 * float(jnp.finfo(dtype).eps))
 
-    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None) -> Tilted:
+    def __call__(
+        self,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        landmarks: Landmarks | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Tilted:
         """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
 
         Args:
-            log_factor: ``(k,) -> ()``, log of the factor as a function of the field.
-            mean: ``(k,)``, cavity mean.
-            scale: ``(k, k)``, lower triangular root of the cavity covariance.
-            marks: Where a scalar factor may peak or bend, if that is known.
+            log_factor: Log of the factor as a function of the field.
+            mean: The cavity's mean.
+            scale: Lower triangular root of the cavity's covariance.
+            landmarks: Where a scalar factor may peak or bend, if that is known.
+            key: Not used.
         """
         tol = max(self.tol, 8.0 * float(jnp.finfo(mean.dtype).eps))
         if mean.shape[0] == 1:
-            known = marks if marks is not None else Marks(jnp.zeros(0, mean.dtype), 0)
+            known = landmarks if landmarks is not None else Landmarks(jnp.zeros(0, mean.dtype), 0)
             return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
         return few_dimensions(log_factor, mean, scale, max(self.tensor_tol, tol), self.tensor_nodes)
 
@@ -77,7 +95,7 @@ class Quadrature:
 
 
 @cache
-def hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def hermite(nodes: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n n"]]:
     """Nodes, and the matrix that turns factor values there into coefficients of normalised Hermite polynomials."""
     x, w = hermegauss(nodes)
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
@@ -85,7 +103,12 @@ def hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one_dimension(
-    log_factor: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+    log_factor: LogFactor,
+    centre: Float[Array, ""],
+    sd: Float[Array, ""],
+    landmarks: Landmarks,
+    rule: Quadrature,
+    tol: float,
 ) -> Tilted:
     dtype, nodes = centre.dtype, rule.nodes
     eps = float(jnp.finfo(dtype).eps)
@@ -102,32 +125,35 @@ def _one_dimension(
     variance = 1.0 + math.sqrt(2.0) * c[2] / c[0] - shift * shift
     sizes = jnp.abs(c) / c[0]
     error = 2.0 * tail_error(jnp.max(sizes[3:7]), jnp.max(sizes[7:])) / variance
-    if marks.centres:
-        error = error + _hidden(values, centre, sd, marks.at[: marks.centres], factor, top, c[0], nodes)
+    if landmarks.centres:
+        error = error + _hidden(values, centre, sd, landmarks.at[: landmarks.centres], factor, top, c[0], nodes)
     easy = (error < tol) & (variance > 0)
     rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + jnp.where(sd > 0, 2.0 * jnp.abs(centre) / sd, 0.0))
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
     def harder() -> Tilted:
-        if marks.centres:  # panels of fixed width may overlook a narrow peak
-            return _adaptive(values, centre, sd, marks, rule, tol)
+        if landmarks.centres:  # panels of fixed width may overlook a narrow peak
+            return _adaptive(values, centre, sd, landmarks, rule, tol)
         second, error = _composite(values, centre, sd)
-        return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, marks, rule, tol))
+        return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, landmarks, rule, tol))
 
     return jax.lax.cond(easy, lambda: first, harder)
 
 
 def _hidden(
-    values: LogFactor,
-    centre: jax.Array,
-    sd: jax.Array,
-    at: jax.Array,
-    factor: jax.Array,
-    top: jax.Array,
-    mass: jax.Array,
+    values: LogValues,
+    centre: Float[Array, ""],
+    sd: Float[Array, ""],
+    at: Float[Array, " m"],
+    factor: Float[Array, " n"],
+    top: Float[Array, ""],
+    mass: Float[Array, ""],
     nodes: int,
-) -> jax.Array:
-    """How much a narrow peak at a landmark may hold that the nodes do not see: factor minus its interpolant there."""
+) -> Float[Array, ""]:
+    """The share of the mass that the nodes may overlook in a narrow peak at a landmark.
+
+    It is estimated from the difference between the factor there and the interpolant through its values at the nodes.
+    """
     _, matrix = hermite(nodes)
     u = jnp.where(jnp.isnan(at), 0.0, (at - centre) / sd)
     near = jnp.abs(u) < 6.0
@@ -138,16 +164,17 @@ def _hidden(
     interpolant = (jnp.asarray(matrix, v.dtype) @ factor) @ jnp.stack(polynomials)
     there = jnp.exp(values(centre + sd * u) - top - 0.5 * u * u)
     missed = jnp.where(near, jnp.abs(there - interpolant * jnp.exp(-0.5 * v * v)), there)
+    # a peak whose sd is 0.05 cavity sds holds 0.05 times its height; wider ones do not hide from the nodes
     return 0.05 * jnp.max(jnp.where(jnp.isnan(at), 0.0, missed)) / mass
 
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number: 0 is no special point; ±332 sd
-_LADDER = 1.7 ** np.arange(-2, 46)
+_LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
 _ZOOM = np.linspace(0.0, 1.0, 10)[1:-1]
-_MAX_ZOOMS = 14
+_MAX_ZOOMS = 14  # each narrows the bracket to 2/9: 1e-9 of the first in the end
 
 
-def _sorted(a: jax.Array) -> jax.Array:
+def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
     """A few numbers in order, by counting: a call of the library's sort would cost each row far more than this."""
     i = jnp.arange(a.shape[0])
     before = (a[None, :] < a[:, None]) | ((a[None, :] == a[:, None]) & (i[None, :] < i[:, None]))
@@ -155,7 +182,9 @@ def _sorted(a: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(rank[None, :] == i[:, None], a[None, :], 0.0), 1)
 
 
-def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: jax.Array) -> jax.Array:
+def _relative(
+    errors: Float[Array, "3"], total: Float[Array, ""], offset: Float[Array, ""], variance: Float[Array, ""]
+) -> Float[Array, ""]:
     """The worst error of (mean in sds, variance, log Z), from those of the integrals of 1, v, v²."""
     mean = errors[1] / (total * jnp.sqrt(variance))
     return jnp.maximum(
@@ -167,11 +196,11 @@ def _relative(errors: jax.Array, total: jax.Array, offset: jax.Array, variance: 
 _PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
 
 
-def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> tuple[Tilted, jax.Array]:
+def _composite(values: LogValues, centre: Float[Array, ""], sd: Float[Array, ""]) -> tuple[Tilted, Float[Array, ""]]:
     """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel.
 
     Returns:
-        The moments, and their error without that of rounding, which more nodes would not mend.
+        The moments, and their error without that of rounding, which more nodes would not reduce.
     """
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
@@ -204,16 +233,21 @@ def _composite(values: LogFactor, centre: jax.Array, sd: jax.Array) -> tuple[Til
 
 
 def _adaptive(
-    values: LogFactor, centre: jax.Array, sd: jax.Array, marks: Marks, rule: Quadrature, tol: float
+    values: LogValues,
+    centre: Float[Array, ""],
+    sd: Float[Array, ""],
+    landmarks: Landmarks,
+    rule: Quadrature,
+    tol: float,
 ) -> Tilted:
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
 
-    def log_tilt(u: jax.Array) -> jax.Array:
+    def log_tilt(u: Float[Array, " n"]) -> Float[Array, " n"]:
         out = values(centre + sd * u) - 0.5 * u * u
         return jnp.where(jnp.isnan(out), -jnp.inf, out)
 
-    known = (marks.at - centre) / sd
+    known = (landmarks.at - centre) / sd
     known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN, too, fails the comparison
     peak, top, width, edges = frame(log_tilt, known)
     unit, (total, first, second), errors = _integrate(log_tilt, peak, top, width, edges, rule.max_panels, tol)
@@ -224,21 +258,23 @@ def _adaptive(
     rounding = eps * (LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
     error = rounding + _relative(errors, total, offset, variance)
     log_z = unit + jnp.log(total) - _HALF_LOG_2PI
-    # a sure field has nothing to integrate: the factor is a constant
-    sure = sd <= 0
+    # a field that is known for certain has nothing to integrate: the factor is a constant
+    certain = sd <= 0
     return Tilted(
-        jnp.where(sure, values(centre[None])[0], log_z),
-        jnp.where(sure, 0.0, peak + offset)[None],
-        jnp.where(sure, 1.0, width)[None, None],
-        jnp.where(sure, 0.0, error),
+        jnp.where(certain, values(centre[None])[0], log_z),
+        jnp.where(certain, 0.0, peak + offset)[None],
+        jnp.where(certain, 1.0, width)[None, None],
+        jnp.where(certain, 0.0, error),
     )
 
 
-def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def frame(
+    log_tilt: LogValues, known: Float[Array, " m"]
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, " edges"]]:
     """The peak of the tilt, the log-tilt there, its width, and sorted edges between which to integrate.
 
-    The edges are the peak, where the tilt has dropped by 2 and where it has dropped out of sight on either side, the
-    ends of what the grid has seen beyond, and the landmarks.
+    The edges are the peak, the points on either side where the tilt has dropped by 2 and where it has become
+    negligible, the ends of the range in which the grid shows more of it, and the landmarks.
     """
     dtype = known.dtype
     grid = jnp.asarray(_GRID, dtype)
@@ -254,7 +290,7 @@ def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, 
     inner = jnp.asarray(_ZOOM, dtype)
     half = len(_ZOOM)
 
-    def unresolved(carry: tuple) -> jax.Array:
+    def unresolved(carry: tuple) -> Bool[Array, ""]:
         _, around, count = carry
         return (around[1] - jnp.min(around) > 2.0) & (count < _MAX_ZOOMS)
 
@@ -279,21 +315,21 @@ def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, 
     highest = jnp.argmax(around)
     peak, top = bracket[highest], around[highest]
 
-    visible = 38.0 if dtype == jnp.float64 else 20.0
+    visible = 38.0 if dtype == jnp.float64 else 20.0  # a drop of the log beyond which nothing adds to a sum
     step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
     steps = step * jnp.asarray(_LADDER, dtype)
     rungs = jnp.arange(1, len(_LADDER) + 1)
     sides = once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
-    # far out a heavy tail matters by its share in the variance
+    # a heavy tail far out contributes to the variance in proportion to the squared distance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
-    def reach(heights: jax.Array, drop: float) -> jax.Array:
+    def reach(heights: Float[Array, "2 rungs"], drop: float) -> Float[Array, "2"]:
         """On each side, the first rung beyond which these heights stay lower than the peak by ``drop``."""
         rung = jnp.max(jnp.where(heights > top - drop, rungs, 0), -1)
         return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
 
     near, far = reach(sides, 2.0), reach(sides + weight, visible)
-    # the ladder may step over a second peak that the grid or a landmark has seen; look as far as that peak's neighbours
+    # the ladder may step over a second peak that the grid or a landmark shows: integrate to that peak's neighbours
     seen = jnp.where(heights > top - visible, points, peak)
     right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
     beyond_right, beyond_left = (
@@ -314,25 +350,25 @@ def frame(log_tilt: LogFactor, known: jax.Array) -> tuple[jax.Array, jax.Array, 
 class _Panels(NamedTuple):
     """Panels of an integral under way."""
 
-    edges: jax.Array  # (P, 2)
-    sums: jax.Array  # (P, 3): integrals of 1, v, v² over each, v the distance from the peak
-    errors: jax.Array  # (P, 3)
-    used: jax.Array
+    edges: Float[Array, "P 2"]
+    sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each, v the distance from the peak
+    errors: Float[Array, "P 3"]
+    used: Int[Array, ""]
 
 
 def _integrate(
-    log_tilt: LogFactor,
-    peak: jax.Array,
-    top: jax.Array,
-    width: jax.Array,
-    edges: jax.Array,
+    log_tilt: LogValues,
+    peak: Float[Array, ""],
+    top: Float[Array, ""],
+    width: Float[Array, ""],
+    edges: Float[Array, " edges"],
     max_panels: int,
     tol: float,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
     """Globally adaptive: the panel with the largest error is halved until their sum is small enough.
 
     Returns:
-        ``(log of the unit, integrals of 1, v, v² (3,), their errors (3,))``.
+        The log of the unit, the integrals of 1, v, v² and their errors, v the distance from the peak.
     """
     dtype = peak.dtype
     eps = float(jnp.finfo(dtype).eps)
@@ -344,8 +380,8 @@ def _integrate(
     # what a peak of this width holds at the least: errors count relative to it
     least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
 
-    def measure(edges: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Sums and errors ``(p, 3)`` of panels ``(p, 2)``."""
+    def measure(edges: Float[Array, "p 2"]) -> tuple[Float[Array, "p 3"], Float[Array, "p 3"]]:
+        """Sums and errors of panels."""
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle[:, None] + half[:, None] * nodes
         logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
@@ -359,26 +395,29 @@ def _integrate(
         # the Kronrod sum is far better than the Gauss sum within it: the usual 3/2 power
         relative = gap / jnp.where(size > 0, size, 1.0)
         error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
-        # the end values are not among the nodes: where they are not what the nodes lead one to expect, something is
-        # hidden between the end and the last node
+        # the end values are not among the nodes: where they differ from those of the polynomial through the nodes, a
+        # peak may be hidden between the end and the last node
         error = error + 0.005 * (jnp.abs(powers[:, :, -2] - first) + jnp.abs(powers[:, :, -1] - last))
         flat = half <= 8.0 * eps * jnp.abs(middle)
         return fine, jnp.where(flat[:, None], 0.0, error)
 
-    def judged(errors: jax.Array, sums: jax.Array) -> jax.Array:
-        """Errors in units of what they may be, the worst of the three powers."""
-        held = jnp.maximum(jnp.sum(sums, 0), least)
-        scale = jnp.stack([held[0], jnp.sqrt(held[0] * held[2]), held[2]])
+    def judged(errors: Float[Array, "*p 3"], sums: Float[Array, "P 3"]) -> Float[Array, "*p"]:
+        """Errors relative to the integrals, the worst of the three powers."""
+        total = jnp.maximum(jnp.sum(sums, 0), least)
+        scale = jnp.stack([total[0], jnp.sqrt(total[0] * total[2]), total[2]])
         return jnp.max(errors / scale, -1)
 
     count = edges.shape[0] - 1
     room = count + max_panels
     first = jnp.stack([edges[:-1], edges[1:]], -1)
     sums, errors = measure(first)
-    fill = lambda a: jnp.zeros((room, a.shape[1]), dtype).at[:count].set(a)  # noqa: E731
-    start = _Panels(fill(first), fill(sums), fill(errors), jnp.asarray(count))
 
-    def unfinished(panels: _Panels) -> jax.Array:
+    def padded(a: Float[Array, "p columns"]) -> Float[Array, "P columns"]:
+        return jnp.zeros((room, a.shape[1]), dtype).at[:count].set(a)
+
+    start = _Panels(padded(first), padded(sums), padded(errors), jnp.asarray(count))
+
+    def unfinished(panels: _Panels) -> Bool[Array, ""]:
         return (judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol) & (panels.used < room)
 
     def halve(panels: _Panels) -> _Panels:

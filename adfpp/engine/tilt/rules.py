@@ -1,18 +1,19 @@
-"""What the quadrature rules share: Kronrod nodes, error estimates, and a word to the compiler."""
+"""What the quadrature rules share: Kronrod nodes, error estimates, and a hint to the compiler."""
 
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from numpy.polynomial.legendre import legder, leggauss, legroots, legval, legvander
 
-# roundings inside a likelihood, whose normalising constants may be larger than what is left of them
+# Roundings inside a likelihood, in eps: its normalising constants may be larger than the sum in which they cancel.
 LOST = 160.0
 
 
 @cache
-def kronrod(n: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def kronrod(n: int = 10) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "4 m"]]:
     """The Kronrod rule of 2n + 1 points on [-1, 1]: its nodes, and rows of weights.
 
     The rows: the Kronrod rule, the n-point Gauss rule inside it, and the values at -1 and at 1 of the polynomial
@@ -42,19 +43,23 @@ def kronrod(n: int = 10) -> tuple[np.ndarray, np.ndarray]:
     return x, np.stack([2.0 * inverse[0], inner, signs @ inverse, np.ones(len(x)) @ inverse])
 
 
-def tail_error(middle: jax.Array, last: jax.Array) -> jax.Array:
-    """What the coefficients beyond a rule amount to, from the largest around its middle and 8 degrees on, at its end.
+def tail_error(middle: Float[Array, "*n"], last: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """An estimate of the sum of the coefficients beyond a rule.
 
-    They are continued from one rule's length to twice that, where aliasing begins, as a geometric series and summed.
-    The coefficients of a smooth factor fall so or nearly so; those of a kink fall like a power, which makes their
-    ratio, and with it this estimate, large.
+    The coefficients are continued as a geometric series from the rule's length to twice that, where aliasing begins,
+    and summed. The coefficients of a smooth factor fall at least about as fast. Those of a kink fall like a power,
+    which makes their ratio, and with it this estimate, large.
+
+    Args:
+        middle: The largest coefficient around the middle of the rule.
+        last: The largest coefficient at its end, 8 degrees on.
     """
-    last = jnp.maximum(last - 8.0 * float(jnp.finfo(last.dtype).eps), 0.0)  # below that there is nothing but rounding
+    last = jnp.maximum(last - 8.0 * float(jnp.finfo(last.dtype).eps), 0.0)  # smaller ones are rounding alone
     ratio = jnp.minimum(last / jnp.maximum(middle, float(jnp.finfo(last.dtype).tiny)), 1.0)
     per_degree = jnp.sqrt(jnp.sqrt(jnp.sqrt(ratio)))
     return last * ratio * ratio / jnp.maximum(1.0 - per_degree, 1e-3)
 
 
-def once(a: jax.Array) -> jax.Array:
-    """Keeps the compiler from evaluating an array anew for each of its uses."""
+def once(a: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """Keeps the compiler from evaluating an array again for each of its uses."""
     return jax.lax.optimization_barrier(a)

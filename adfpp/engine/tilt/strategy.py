@@ -1,10 +1,19 @@
-"""Which rule computes the tilted moments of a factor, and why."""
+"""Which rule computes the tilted moments of a factor, and the reason for it in words."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from adfpp.engine.tilt.base import ClosedForm
+from adfpp.engine.tilt.base import IntegralRule
+from adfpp.engine.tilt.conditional import Conditional
 from adfpp.engine.tilt.montecarlo import MonteCarlo
 from adfpp.engine.tilt.quadrature import Quadrature
+
+
+class Choice(NamedTuple):
+    """A rule for a factor, and the reason for it in words."""
+
+    rule: IntegralRule
+    why: str
 
 
 @dataclass(frozen=True)
@@ -19,19 +28,29 @@ class Moments:
     """
 
     closed: bool = True
-    quadrature: Quadrature = field(default_factory=Quadrature)
+    quadrature: IntegralRule = field(default_factory=Quadrature)
     max_quadrature: int = 3
-    monte_carlo: MonteCarlo = field(default_factory=MonteCarlo)
+    monte_carlo: IntegralRule = field(default_factory=MonteCarlo)
 
-    def choose(self, size: int, form: ClosedForm | None) -> tuple[ClosedForm | Quadrature | MonteCarlo, str]:
-        """The rule for a field of this size, and the reason in words."""
-        if form is not None and self.closed:
-            constants = ", ".join(form.constants)
-            return form, f"closed form: {form.field} is affine" + (f", {constants} constant" if constants else "")
+    def choose(self, size: int) -> Choice:
+        """The rule for the integral over a field of this size."""
         if size <= self.max_quadrature:
-            why = f"{size}-dimensional integral" if form is None else "closed forms are switched off"
-            return self.quadrature, f"adaptive quadrature: {why}"
-        return self.monte_carlo, f"quasi-Monte-Carlo: a field of {size} is too large for quadrature"
+            return Choice(self.quadrature, f"adaptive quadrature: {size}-dimensional integral")
+        return Choice(self.monte_carlo, f"quasi-Monte-Carlo: a field of {size} is too large for quadrature")
+
+    @property
+    def conditional(self) -> bool:
+        """Whether factors that are Gaussian in all of their field but one number are integrated as such.
+
+        A rule of the limit of power 0 takes the whole field.
+        """
+        return self.max_quadrature > 0 and isinstance(self.quadrature, Quadrature)
+
+    def choose_conditional(self, outer: int | None) -> Choice:
+        """The rule for a factor that is Gaussian given one number of its field, or in all of it (None)."""
+        assert isinstance(self.quadrature, Quadrature)
+        why = "Gaussian: by algebra" if outer is None else "1-dimensional integral: Gaussian in the rest"
+        return Choice(Conditional(outer, self.quadrature), why)
 
 
 AUTO = Moments()

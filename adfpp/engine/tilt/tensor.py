@@ -1,29 +1,31 @@
 """Tilted moments of fields of two and three numbers.
 
-In two tiers. Tensor Gauss-Hermite on the cavity, with its Hermite coefficients as judge, then fitted to the moments so
-found, as long as that lowers the estimated error. Where that is not enough, panels graded around the peak: along the
-principal axes of the tilt's curvature, tensor Kronrod panels whose edges are the peak, where the tilt has dropped by 2
-and out of sight, and the end of the cavity; then Gauss-Hermite fitted to the moments again.
+There are two tiers. The first is tensor Gauss-Hermite on the cavity, judged by its Hermite coefficients, then fitted to
+the moments that it gives, as long as this lowers the estimated error. Where it is not enough, the second takes panels
+graded around the peak: tensor Kronrod panels along the principal axes of the tilt's curvature. The edges are the peak,
+the points where the tilt has dropped by 2 and where it has become negligible, and the end of the cavity. Gauss-Hermite
+is then fitted to the moments again.
 """
 
 import math
 from collections.abc import Callable
 from functools import cache
 from itertools import product
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss, hermevander
 
 from adfpp.engine.linalg import small_cholesky
-from adfpp.engine.tilt.base import Tilted
+from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.peak import peak_fit
 from adfpp.engine.tilt.rules import LOST, kronrod, tail_error
 
-LogFactor = Callable[[jax.Array], jax.Array]
-A = TypeVar("A")
+A = TypeVar("A")  # of NumPy or of JAX
 
 
 class _Tensor(NamedTuple, Generic[A]):
@@ -33,8 +35,8 @@ class _Tensor(NamedTuple, Generic[A]):
     zeroth: A  # (n,)
     first: A  # (k, n)
     second: A  # (k * k, n): the coefficient of t_i t_j - δ_ij
-    middle: A  # (m, n): around the middle of each axis, the others low
-    last: A  # (m, n): the highest ones along each axis, the others low
+    middle: A  # (m, n): degrees around the middle along each axis, low ones along the others
+    last: A  # (m, n): the highest degrees along each axis, low ones along the others
 
 
 @cache
@@ -48,7 +50,7 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
     second = [points[:, i] * points[:, j] - (i == j) for i in range(size) for j in range(size)]
 
-    def along(degrees: range) -> np.ndarray:
+    def along(degrees: range) -> Float[np.ndarray, "m n"]:
         rows = []
         for i, axis in enumerate(axes):
             others = axes[:i] + axes[i + 1 :]
@@ -67,28 +69,29 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     )
 
 
-def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, enough: float, nodes: int) -> Tilted:
+def few_dimensions(
+    log_factor: LogFactor, mean: Float[Array, " k"], scale: Float[Array, "k k"], enough: float, nodes: int
+) -> Tilted:
     """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
 
     Args:
-        log_factor: ``(k,) -> ()``.
-        mean: ``(k,)``.
-        scale: ``(k, k)``.
+        log_factor: Log of the factor as a function of the field.
+        mean: The cavity's mean.
+        scale: Lower triangular root of the cavity's covariance.
         enough: The estimated error at which it ends.
         nodes: Gauss nodes of a panel of three dimensions; the Kronrod rule around them has twice as many and one.
     """
     size, dtype = mean.shape[0], mean.dtype
-    tensor: _Tensor[jax.Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
+    tensor: _Tensor[Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
 
-    def in_cavity(u: jax.Array) -> jax.Array:
+    def in_cavity(u: Float[Array, " k"]) -> Float[Array, ""]:
         return log_factor(mean + scale @ u)
 
-    def log_tilt(u: jax.Array) -> jax.Array:
-        """At points ``(n, size)``."""
+    def log_tilt(u: Float[Array, "n k"]) -> Float[Array, " n"]:
         logs = jax.vmap(in_cavity)(u) - 0.5 * jnp.sum(u * u, -1)
         return jnp.where(jnp.isnan(logs), -jnp.inf, logs)
 
-    def fitted(centre: jax.Array, root: jax.Array) -> Tilted:
+    def fitted(centre: Float[Array, " k"], root: Float[Array, "k k"]) -> Tilted:
         """The moments by a rule centred at ``centre`` and scaled by ``root``; exact where both are the answer."""
         logs = log_tilt(centre + tensor.points @ root.T) + 0.5 * jnp.sum(tensor.points**2, -1)
         top = jnp.max(logs)
@@ -105,34 +108,46 @@ def few_dimensions(log_factor: LogFactor, mean: jax.Array, scale: jax.Array, eno
         return Tilted(log_z, centre + root @ shift, lower, error)
 
     def refined(start: Tilted) -> Tilted:
-        """The rule fitted to what has been found, as long as that lowers the estimated error."""
+        """The rule fitted to the moments so far, as long as this lowers the estimated error."""
 
-        def again(carry: tuple[Tilted, Any, Any]) -> tuple[Tilted, Any, Any]:
+        def again(carry: _Refinement) -> _Refinement:
             best, _, count = carry
             new = fitted(best.shift, best.root)
-            better = new.error < best.error
-            return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, best), better, count + 1
+            better = jnp.asarray(new.error < best.error)
+            best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, best)
+            return _Refinement(best, better, count + 1)
 
-        def unfinished(carry: tuple[Tilted, Any, Any]) -> jax.Array:
+        def unfinished(carry: _Refinement) -> Bool[Array, ""]:
             best, better, count = carry
-            return (best.error >= enough) & better & (count < 4)
+            return (best.error >= enough) & better & (count < _REFINEMENTS)
 
-        begun: Any = (start, start.error < jnp.inf, 0)
-        return jax.lax.while_loop(unfinished, again, begun)[0]
+        initial = _Refinement(start, jnp.asarray(start.error < jnp.inf), jnp.asarray(0))
+        return jax.lax.while_loop(unfinished, again, initial).best
 
     first = refined(fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)))
-    found = jax.lax.cond(
+    best = jax.lax.cond(
         first.error < enough, lambda: first, lambda: refined(_graded(in_cavity, log_tilt, size, dtype, nodes))
     )
-    # rounding is told, but does not call for more nodes
-    return found._replace(error=found.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(found.log_z)))
+    # rounding is reported, but more nodes would not reduce it
+    return best._replace(error=best.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(best.log_z)))
 
 
-_LADDER = 1.7 ** np.arange(-2, 22)
+_REFINEMENTS = 4  # a fit that has not settled by then does not settle
+
+
+class _Refinement(NamedTuple):
+    """Fits under way: the best so far, whether the last one was better than those before, and their number."""
+
+    best: Tilted
+    better: Bool[Array, ""]
+    count: Int[Array, ""]
+
+
+_LADDER = 1.7 ** np.arange(-2, 22)  # from a third of the peak's width to 7e4 times it
 
 
 def _graded(
-    in_cavity: LogFactor, log_tilt: Callable[[jax.Array], jax.Array], size: int, dtype: jnp.dtype, nodes: int
+    in_cavity: LogFactor, log_tilt: Callable[[Array], Array], size: int, dtype: DTypeLike, nodes: int
 ) -> Tilted:
     """Tensor Kronrod panels along the principal axes of the peak, graded away from it to the end of the cavity."""
     mode, root = peak_fit(in_cavity, size, dtype)
@@ -143,15 +158,15 @@ def _graded(
     sides = jnp.stack([steps, -steps])[..., None] * axes.T[:, None, :]  # (2, size, rungs, size)
     drops = log_tilt((mode + sides).reshape(-1, size)).reshape(2, size, -1)
     rungs = jnp.arange(1, len(_LADDER) + 1)
-    end = 9.0 + jnp.sqrt(mode @ mode)
+    end = 9.0 + jnp.sqrt(mode @ mode)  # beyond 9 sds the cavity holds less than 1e-18
 
-    def reach(drop: float) -> jax.Array:
-        """``(2, size)``: how far on either side of each axis the tilt stays within ``drop`` of its peak."""
+    def reach(drop: float) -> Float[Array, "2 k"]:
+        """How far on either side of each axis the log of the tilt stays within ``drop`` of its peak."""
         rung = jnp.max(jnp.where(drops > top - drop, rungs, 0), -1)
         at = jnp.clip(rung, 0, len(_LADDER) - 1)
         return jnp.minimum(jnp.take_along_axis(jnp.stack([steps, steps]), at[..., None], -1)[..., 0], end)
 
-    near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)
+    near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)  # beyond, nothing adds to a sum
     ends = jnp.full_like(widths, end)
     edges = jnp.stack([-ends, -far[1], -near[1], 0.0 * ends, near[0], far[0], ends], -1)  # (size, 7)
     x, weights = kronrod(10 if size == 2 else nodes)
@@ -164,11 +179,11 @@ def _graded(
     highest = jnp.max(logs)
     density = jnp.exp(logs - jnp.where(highest > -jnp.inf, highest, 0.0))
 
-    def moments(w: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def moments(w: Float[Array, "k n"]) -> tuple[Float[Array, ""], Float[Array, " k"], Float[Array, "k k"]]:
         """Mass, first and second moments about the peak, with these weights along each axis."""
         letters = "abc"[:size]
 
-        def total(*powers: int) -> jax.Array:
+        def total(*powers: int) -> Float[Array, ""]:
             scaled = [w[i] * t[i] ** powers.count(i) for i in range(size)]
             return jnp.einsum(f"{letters},{','.join(letters)}->", density, *scaled)
 
@@ -187,7 +202,7 @@ def _graded(
             jnp.max(jnp.abs(rough_second - second) / (mass * jnp.outer(sd, sd))),
         ]
     )
-    # as in one dimension: the finer rule is better than the coarser by more than their difference tells
+    # as in one dimension, the finer rule is better than the coarser by more than their difference: the power 3/2
     error = jnp.max(jnp.minimum(gaps, (60.0 * gaps) ** 1.5))
     lower = small_cholesky(axes @ covariance @ axes.T)
     error = jnp.where(jnp.all(jnp.isfinite(lower)) & (mass > 0), error, jnp.inf)

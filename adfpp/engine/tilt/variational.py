@@ -2,11 +2,12 @@
 
 With ``h = mean + scale @ u``, ``u ~ N(0, I)`` the belief itself, the site of the best Gaussian in KL(q || p) has slope
 ``E[∇ log f]`` and precision ``-E[∇∇ log f]`` (Opper and Archambeau 2009). By Stein's identity they are
-``E[u log f]`` and ``-E[(u uᵀ - I) log f]``: the Hermite coefficients of log f, for which it needs no derivatives and
+``E[u log f]`` and ``-E[(u uᵀ - I) log f]``, the Hermite coefficients of log f, for which it needs no derivatives and
 may have kinks. Where f is 0 the expectation of its log is -inf, and there is no such site.
 
-One number: Gauss-Hermite, with the coefficients beyond as judge, else adaptive panels across the belief. Two and three:
-tensor Gauss-Hermite. More: Sobol points and their mirror images, with log f projected on quadratics by least squares.
+Fields of one number: Gauss-Hermite, judged by the coefficients beyond, else adaptive panels across the belief. Two and
+three numbers: tensor Gauss-Hermite. More: Sobol points and their mirror images, with log f projected on quadratics by
+least squares.
 """
 
 import math
@@ -14,20 +15,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.polynomial.hermite_e import hermegauss, hermevander
 
-from adfpp.engine.tilt.base import Message
-from adfpp.engine.tilt.landmarks import Marks
+from adfpp.engine.tilt.base import LogFactor, Message
+from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import normal_points
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
 
-LogFactor = Callable[[jax.Array], jax.Array]
-_TOL = 1e-7
+# The log of a factor at n values of the field, less its value at the mean.
+_Rises: TypeAlias = Callable[[Float[Array, "n k"]], Float[Array, " n"]]
+# Errors of log Z, slope and precision.
+_Errors: TypeAlias = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
+
+_TOL = 1e-7  # target of the estimated error, as that of ``Quadrature``
 _SQRT2 = math.sqrt(2.0)
 
 
@@ -43,6 +50,11 @@ class Variational:
         report_points: The same for larger fields.
     """
 
+    exact: ClassVar[bool] = False
+    divisible: ClassVar[bool] = True
+    power_limit: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
+
     nodes: int = 32
     points: int = 4096
     report: float = 1e-4
@@ -53,22 +65,31 @@ class Variational:
         if self.nodes < 24:
             raise ValueError(f"Variational needs at least 24 nodes to judge its own error; nodes={self.nodes}.")
 
-    def reported(self, dtype: jnp.dtype, size: int = 1) -> float:
+    def reported(self, dtype: DTypeLike, size: int = 1) -> float:
         """The error above which a row is marked, for this dtype and size of field."""
         asked = self.report if size == 1 else self.report_tensor if size <= 3 else self.report_points
+        # 2e4 eps is 2e-3 in float32, which the rounding of a likelihood alone may reach
         return max(asked, 2e4 * float(jnp.finfo(dtype).eps))
 
-    def __call__(self, log_factor: LogFactor, mean: jax.Array, scale: jax.Array, marks: Marks | None = None) -> Message:
-        """The site that ``exp(log_factor(mean + scale @ u))`` asks for under ``u ~ N(0, I)``.
+    def __call__(
+        self,
+        log_factor: LogFactor,
+        mean: Float[Array, " k"],
+        scale: Float[Array, "k k"],
+        landmarks: Landmarks | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Message:
+        """The best Gaussian site for ``exp(log_factor(mean + scale @ u))`` under ``u ~ N(0, I)``.
 
-        The error is the largest of: that of the slope in sds of belief times site, of the precision relative to theirs,
-        of log_z relative to 1 + |log_z|.
+        The error is the largest of three: that of the slope in sds of belief times site, that of the precision relative
+        to theirs, and that of log_z relative to 1 + |log_z|.
 
         Args:
-            log_factor: ``(k,) -> ()``, log of the factor as a function of the field.
-            mean: ``(k,)``, the belief's mean.
-            scale: ``(k, k)``, lower triangular root of its covariance.
-            marks: Where a scalar factor may peak or bend, if that is known.
+            log_factor: Log of the factor as a function of the field.
+            mean: The belief's mean.
+            scale: Lower triangular root of its covariance.
+            landmarks: Where a scalar factor may peak or bend, if that is known.
+            key: Not used.
 
         Returns:
             The message; its log_z is -inf where log f is not finite at some node, and there is no site then.
@@ -77,33 +98,33 @@ class Variational:
         centre = log_factor(mean)
         centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
 
-        def rises(u: jax.Array) -> jax.Array:
-            """Log f at ``(n, k)`` over that at the mean: what both have in common would cost digits."""
+        def rises(u: Float[Array, "n k"]) -> Float[Array, " n"]:
+            """Log f less that at the mean: a large constant in both would cost digits."""
             return once(jax.vmap(log_factor)(mean + u @ scale.T)) - centre
 
         lost = float(jnp.finfo(dtype).eps) * _lost_digits(mean, scale)
         if size == 1:
-            return _line(rises, centre, (mean, scale, marks), self.nodes, lost)
+            return _line(rises, centre, (mean, scale, landmarks), self.nodes, lost)
         if size <= 3:
-            return _few(rises, centre, size, self.nodes if size == 2 else self.nodes // 2, lost)
-        return _many(rises, centre, size, self.points, lost)
+            return _by_tensor(rises, centre, size, self.nodes if size == 2 else self.nodes // 2, lost)
+        return _by_points(rises, centre, size, self.points, lost)
 
 
-def _lost_digits(mean: jax.Array, scale: jax.Array) -> jax.Array:
-    """Roundings in log f, in units of its spread: its own, and those of a field far from 0 for its sd."""
+def _lost_digits(mean: Float[Array, " k"], scale: Float[Array, "k k"]) -> Float[Array, ""]:
+    """Roundings in log f, in units of its spread: those of log f itself, and those of a field many sds away from 0."""
     sd = jnp.sqrt(jnp.sum(scale * scale, -1))
     return 4.0 + jnp.max(jnp.where(sd > 0, 2.0 * jnp.abs(mean) / jnp.where(sd > 0, sd, 1.0), 0.0))
 
 
 def _message(
-    centre: jax.Array,
-    log_z: jax.Array,
-    slope: jax.Array,
-    precision: jax.Array,
-    errors: tuple[jax.Array, jax.Array, jax.Array],
-    rounding: jax.Array,
+    centre: Float[Array, ""],
+    log_z: Float[Array, ""],
+    slope: Float[Array, " k"],
+    precision: Float[Array, "k k"],
+    errors: _Errors,
+    rounding: Float[Array, ""],
 ) -> Message:
-    """Puts the parts together; ``errors`` are absolute, of log_z, slope and precision."""
+    """Puts the parts together; ``errors`` are absolute."""
     unit = _unit(precision)
     total = centre + log_z
     error = _relative(errors, total, unit)
@@ -113,12 +134,12 @@ def _message(
     return Message(jnp.where(fine, total, -jnp.inf), slope, precision, error + rounding)
 
 
-def _unit(precision: jax.Array) -> jax.Array:
-    """Precision of belief times site, about: what errors are measured by."""
+def _unit(precision: Float[Array, "*k"]) -> Float[Array, ""]:
+    """About the precision of belief times site, relative to which errors are measured."""
     return 1.0 + jnp.max(jnp.abs(precision))
 
 
-def _relative(errors: tuple[jax.Array, jax.Array, jax.Array], log_z: jax.Array, unit: jax.Array) -> jax.Array:
+def _relative(errors: _Errors, log_z: Float[Array, ""], unit: Float[Array, ""]) -> Float[Array, ""]:
     """The worst of the three, as ``Variational`` counts them."""
     of_log_z, of_slope, of_precision = errors
     return jnp.maximum(of_log_z / (1.0 + jnp.abs(log_z)), jnp.maximum(of_slope / jnp.sqrt(unit), of_precision / unit))
@@ -128,7 +149,7 @@ def _relative(errors: tuple[jax.Array, jax.Array, jax.Array], log_z: jax.Array, 
 
 
 @cache
-def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def _hermite(nodes: int) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, "nodes nodes"]]:
     """Nodes, and the matrix from values there to coefficients of normalised Hermite polynomials."""
     x, w = hermegauss(nodes)
     norms = np.sqrt([float(math.factorial(j)) for j in range(nodes)])
@@ -136,12 +157,13 @@ def _hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _line(
-    rises: Callable[[jax.Array], jax.Array],
-    centre: jax.Array,
-    field: tuple[jax.Array, jax.Array, Marks | None],
+    rises: _Rises,
+    centre: Float[Array, ""],
+    field: tuple[Float[Array, "1"], Float[Array, "1 1"], Landmarks | None],
     nodes: int,
-    lost: jax.Array,
+    lost: Float[Array, ""],
 ) -> Message:
+    """Gauss-Hermite where its coefficients fall fast enough, else panels; ``field`` is (mean, scale, landmarks)."""
     dtype = centre.dtype
     tol = max(_TOL, 32.0 * float(jnp.finfo(dtype).eps))
     x, matrix = _hermite(nodes)
@@ -156,65 +178,65 @@ def _line(
     return jax.lax.cond(easy, lambda: first, lambda: _panels(rises, centre, field, tol, lost))
 
 
-_EDGES = np.linspace(-9.13, 9.31, 11)  # no edge at 0, where the likelihood's own features are likely to be
-_HALVINGS = 48
+_EDGES = np.linspace(-9.13, 9.31, 11)  # no edge at 0, where the likelihood's features are likely to be
+_HALVINGS = 48  # a kink at an unknown place takes about 15 of them: its panel shrinks to 1e-4 sds
 
 
 class _Sums(NamedTuple):
     """Panels of an integral under way."""
 
-    edges: jax.Array  # (P, 2)
-    sums: jax.Array  # (P, 4): expectations of g, u g, (u² - 1) g, g² over each
-    errors: jax.Array  # (P, 3) of the first three
-    used: jax.Array
+    edges: Float[Array, "P 2"]
+    sums: Float[Array, "P 4"]  # expectations of g, u g, (u² - 1) g, g² over each
+    errors: Float[Array, "P 3"]  # of the first three
+    used: Int[Array, ""]
 
 
 def _panels(
-    rises: Callable[[jax.Array], jax.Array],
-    centre: jax.Array,
-    field: tuple[jax.Array, jax.Array, Marks | None],
+    rises: _Rises,
+    centre: Float[Array, ""],
+    field: tuple[Float[Array, "1"], Float[Array, "1 1"], Landmarks | None],
     tol: float,
-    lost: jax.Array,
+    lost: Float[Array, ""],
 ) -> Message:
-    """Gauss-Kronrod panels across the belief with edges at the landmarks, the worst one halved until all is well."""
+    """Gauss-Kronrod panels across the belief with edges at the landmarks, the worst halved until their sum is right."""
     dtype = centre.dtype
-    mean, scale, marks = field
+    mean, scale, landmarks = field
     x, weights = kronrod()
     nodes, fine, coarse = (jnp.asarray(a, dtype) for a in (x, weights[0], weights[1]))
 
-    def measure(edges: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def measure(edges: Float[Array, "p 2"]) -> tuple[Float[Array, "p 4"], Float[Array, "p 3"]]:
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle[:, None] + half[:, None] * nodes
         g = rises(u.reshape(-1, 1)).reshape(u.shape)
-        there = jnp.exp(-0.5 * u * u) * (half[:, None] / math.sqrt(2.0 * math.pi))
+        density = jnp.exp(-0.5 * u * u) * (half[:, None] / math.sqrt(2.0 * math.pi))
         # a panel of no width has no weight, whatever f is there
-        parts = jnp.stack([there, there * u, there * (u * u - 1.0)], -1)
+        parts = jnp.stack([density, density * u, density * (u * u - 1.0)], -1)
         parts = jnp.where(half[:, None, None] > 0, parts * g[..., None], 0.0)
-        squares = jnp.where(half[:, None] > 0, there * g * g, 0.0)
+        squares = jnp.where(half[:, None] > 0, density * g * g, 0.0)
         by_fine, by_coarse = jnp.einsum("pnk,n->pk", parts, fine), jnp.einsum("pnk,n->pk", parts, coarse)
         sums = jnp.concatenate([by_fine, (squares @ fine)[:, None]], -1)
-        # across a kink the two rules are alike in error, and may agree by chance
+        # across a kink the errors of the two rules are of the same size, and the rules may agree by chance
         return sums, 10.0 * jnp.abs(by_fine - by_coarse)
 
     edges = jnp.asarray(_EDGES, dtype)
-    if marks is not None and marks.at.shape[0]:
+    if landmarks is not None and landmarks.at.shape[0]:
         sd = scale[0, 0]
-        at = (marks.at - mean[0]) / jnp.where(sd > 0, sd, 1.0)
+        at = (landmarks.at - mean[0]) / jnp.where(sd > 0, sd, 1.0)
         inside = (jnp.abs(at) < 9.0) & (sd > 0)  # false for NaN
         edges = jnp.sort(jnp.concatenate([edges, jnp.where(inside, at, edges[0])]))
     count = edges.shape[0] - 1
     first = jnp.stack([edges[:-1], edges[1:]], -1)
     sums, errors = measure(first)
 
-    def fill(a: jax.Array) -> jax.Array:
+    def padded(a: Float[Array, "p columns"]) -> Float[Array, "P columns"]:
         return jnp.zeros((count + _HALVINGS, a.shape[1]), dtype).at[:count].set(a)
 
-    def judged(errors: jax.Array, panels: _Sums) -> jax.Array:
+    def judged(errors: Float[Array, "*p 3"], panels: _Sums) -> Float[Array, "*p"]:
         total = jnp.sum(panels.sums, 0)
         each = (errors[..., 0], errors[..., 1], errors[..., 2])
         return _relative(each, centre + total[0], 1.0 + jnp.abs(total[2]))
 
-    def unfinished(panels: _Sums) -> jax.Array:
+    def unfinished(panels: _Sums) -> Bool[Array, ""]:
         return (judged(jnp.sum(panels.errors, 0), panels) > 0.5 * tol) & (panels.used < count + _HALVINGS)
 
     def halve(panels: _Sums) -> _Sums:
@@ -226,11 +248,11 @@ def _panels(
         both = [old.at[worst].set(n[0]).at[panels.used].set(n[1]) for old, n in zip(panels[:3], new, strict=True)]
         return _Sums(both[0], both[1], both[2], panels.used + 1)
 
-    start = _Sums(fill(first), fill(sums), fill(errors), jnp.asarray(count))
+    start = _Sums(padded(first), padded(sums), padded(errors), jnp.asarray(count))
     done = jax.lax.while_loop(unfinished, halve, start)
     log_z, slope, curvature, square = jnp.sum(done.sums, 0)
     left = jnp.sum(done.errors, 0)
-    # what lies beyond the ends is at least as large as what lies at them
+    # the part beyond the ends is taken to be as large as the integrand at them
     ends = jnp.asarray([_EDGES[0], _EDGES[-1]], dtype)
     beyond = jnp.max(jnp.abs(rises(ends[:, None])) * jnp.exp(-0.5 * ends * ends) * ends * ends)
     left = left + beyond
@@ -243,17 +265,17 @@ def _panels(
 
 
 def _pairs(size: int) -> list[tuple[int, int]]:
-    """Which quadratics stand after 1 and u: the upper triangle."""
+    """The quadratics that follow 1 and u: the upper triangle."""
     return [(i, j) for i in range(size) for j in range(i, size)]
 
 
-def _quadratics(u: np.ndarray) -> np.ndarray:
-    """Orthonormal Hermite polynomials up to degree 2 at ``(n, k)``: 1, u_i, and u_i u_j or (u_i² - 1) / √2."""
+def _quadratics(u: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n P"]:
+    """Orthonormal Hermite polynomials up to degree 2: 1, u_i, and u_i u_j or (u_i² - 1) / √2."""
     second = [(u[:, i] * u[:, j] - (i == j)) / (_SQRT2 if i == j else 1.0) for i, j in _pairs(u.shape[1])]
     return np.column_stack([np.ones(len(u)), u, *second])
 
 
-def _assembled(c: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+def _assembled(c: Float[Array, " P"], size: int) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
     """Slope and precision from the coefficients of the quadratics."""
     i, j = np.array(_pairs(size)).T
     second = c[1 + size :] * jnp.asarray(np.where(i == j, _SQRT2, 1.0), c.dtype)
@@ -261,25 +283,25 @@ def _assembled(c: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     return c[1 : 1 + size], precision
 
 
-class _Rule(NamedTuple):
+class _Tensor(NamedTuple):
     """Points with the rows that turn values there into Hermite coefficients."""
 
-    points: np.ndarray  # (n, k)
-    quadratic: np.ndarray  # (P, n)
-    middle: np.ndarray  # (m, n): around the middle of each axis, the others low
-    last: np.ndarray  # (m, n): the highest along each axis, the others low
-    weights: np.ndarray  # (n,)
+    points: Float[np.ndarray, "n k"]
+    quadratic: Float[np.ndarray, "P n"]
+    middle: Float[np.ndarray, "m n"]  # degrees around the middle along each axis, low ones along the others
+    last: Float[np.ndarray, "m n"]  # the highest degrees along each axis, low ones along the others
+    weights: Float[np.ndarray, " n"]
 
 
 @cache
-def _tensor(size: int, nodes: int) -> _Rule:
+def _tensor(size: int, nodes: int) -> _Tensor:
     x, w = hermegauss(nodes)
     points = np.array(list(product(x, repeat=size)))
     weights = np.prod(np.array(list(product(w / w.sum(), repeat=size))), axis=1)
     norms = np.sqrt([float(math.factorial(j)) for j in range(nodes)])
     axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
 
-    def along(degrees: range) -> np.ndarray:
+    def along(degrees: range) -> Float[np.ndarray, "m n"]:
         rows = []
         for i, axis in enumerate(axes):
             others = axes[:i] + axes[i + 1 :]
@@ -288,7 +310,7 @@ def _tensor(size: int, nodes: int) -> _Rule:
                 rows += [axis[:, j] * rest for j in degrees]
         return np.array(rows) * weights
 
-    return _Rule(
+    return _Tensor(
         points,
         _quadratics(points).T * weights,
         along(range(nodes - 10, nodes - 8)),
@@ -297,7 +319,8 @@ def _tensor(size: int, nodes: int) -> _Rule:
     )
 
 
-def _few(rises: Callable[[jax.Array], jax.Array], centre: jax.Array, size: int, nodes: int, lost: jax.Array) -> Message:
+def _by_tensor(rises: _Rises, centre: Float[Array, ""], size: int, nodes: int, lost: Float[Array, ""]) -> Message:
+    """Tensor Gauss-Hermite, for two and three numbers."""
     rule = _tensor(size, nodes)
     dtype = centre.dtype
     g = rises(jnp.asarray(rule.points, dtype))
@@ -309,9 +332,12 @@ def _few(rises: Callable[[jax.Array], jax.Array], centre: jax.Array, size: int, 
 
 
 @cache
-def _projection(size: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points ``(n, k)``, the quadratics there ``(n, P)``, and the least-squares projection on them ``(P, n)``."""
+def _projection(
+    size: int, points: int
+) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "n P"], Float[np.ndarray, "P n"]]:
+    """Points, the quadratics there, and the least-squares projection on them."""
     count = 1 + size + size * (size + 1) // 2
+    # a power of two, and with the mirror images at least eight points for each coefficient
     half = 1 << max(points // 2 - 1, 4 * count - 1).bit_length()
     u = normal_points(half, size)
     u = np.concatenate([u, -u])
@@ -319,9 +345,8 @@ def _projection(size: int, points: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     return u, basis, np.linalg.pinv(basis)
 
 
-def _many(
-    rises: Callable[[jax.Array], jax.Array], centre: jax.Array, size: int, points: int, lost: jax.Array
-) -> Message:
+def _by_points(rises: _Rises, centre: Float[Array, ""], size: int, points: int, lost: Float[Array, ""]) -> Message:
+    """Least squares on quasi-random points, for fields of more than three numbers."""
     u, basis, projection = (jnp.asarray(a, centre.dtype) for a in _projection(size, points))
     g = rises(u)
     c = projection @ g

@@ -1,1 +1,43 @@
-"""Reading a jaxpr: how each value depends on θ, the smallest field, and the program before and behind it."""
+"""Reading a jaxpr: how each value depends on θ, the smallest field, and the program before and behind it.
+
+The modules, in the order in which they build on one another: ``interpret`` evaluates equations, ``degree`` says how a
+value depends on θ, ``tracing`` turns a function into a flat list of equations, ``touch`` finds what a value reads,
+``cut`` finds the field, ``landmarks`` finds where a factor peaks and bends, ``split`` gives the program before and
+behind the field.
+
+Knows JAX, not NumPyro.
+"""
+
+from adfpp.engine.trace.cut import Cut, gaussian_but_for, minimum_vertex_cut, reach_of_cuts, smallest_cut
+from adfpp.engine.trace.degree import Degree
+from adfpp.engine.trace.interpret import Atom, dtype_of, shape_of, size_of
+from adfpp.engine.trace.split import Fields, PreparedTail, Tail, affine_part, behind_alone, scalar_factor
+from adfpp.engine.trace.touch import Reach, depends_on, only_moves
+from adfpp.engine.trace.tracing import Trace, known_value, part_of, summands, trace
+
+__all__ = [
+    "Atom",
+    "Cut",
+    "Degree",
+    "Fields",
+    "PreparedTail",
+    "Reach",
+    "Tail",
+    "Trace",
+    "affine_part",
+    "behind_alone",
+    "depends_on",
+    "dtype_of",
+    "gaussian_but_for",
+    "known_value",
+    "minimum_vertex_cut",
+    "only_moves",
+    "part_of",
+    "reach_of_cuts",
+    "scalar_factor",
+    "shape_of",
+    "size_of",
+    "smallest_cut",
+    "summands",
+    "trace",
+]

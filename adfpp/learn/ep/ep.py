@@ -1,9 +1,8 @@
-"""Expectation propagation: the same update and projection as ADF, visited again with each row's old say taken out."""
+"""Expectation propagation: the update and projection of ADF, visited again with each row's site removed first."""
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,32 +10,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.families import Belief, Family, Product, asked_family
-from adfpp.engine.status import Status
-from adfpp.engine.tilt import Moments, Variational, moments_named
-from adfpp.learn.ep.schedules import SCHEDULES, Progress, Reached, Settings, Task
-from adfpp.learn.ep.sweeps import Compiled, compiled
-from adfpp.learn.explain import Explanation, explanation
+from adfpp.engine.families import Family
+from adfpp.engine.status import Status, VisitInfo, empty_info, is_refused
+from adfpp.engine.tilt import Moments, Variational
+from adfpp.learn.ep.iterate import History, Limits, Progress, iterate
+from adfpp.learn.ep.problem import Current, Problem
+from adfpp.learn.ep.schedules import SCHEDULES, schedule_named
+from adfpp.learn.explain import Explanation
+from adfpp.learn.keys import PickledByFields
+from adfpp.learn.learner import Learner, checked_prior, state_of
 from adfpp.learn.posterior import Posterior
-from adfpp.learn.results import Result, Run, remembering
-from adfpp.learn.session import Calls
+from adfpp.learn.results import Result, Run
+from adfpp.learn.session import Call
 from adfpp.learn.start import Base, Start, ThetaBase, base_of, theta_base
-from adfpp.learn.stream import NotConverged, RowsMarked, suitable_chunk
+from adfpp.learn.stream import NotConverged, suitable_chunk, warn_of_rows
 from adfpp.model import ModelError, Program, local_posterior
 
 EPResult = Result
 
 
-class EPState(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("belief", "sites", "priors", "base", "rows", "rng_key"),
+    meta_fields=("fingerprint",),
+)
+@dataclass(frozen=True)
+class EPState(PickledByFields):
     """What EP keeps: the belief and the sites that it is made of.
 
     Attributes:
         belief: The approximate posterior of the flat unconstrained θ: base times all sites.
         sites: For each group of a row's factors ``(n, E, numbers)``.
         priors: ``{key: (E, numbers)}`` sites of the prior's factors.
-        base: What of the prior is of the family itself.
+        base: The part of the prior that belongs to the family itself.
         rows: ``()`` rows absorbed.
         rng_key: For moment rules that draw: a row's points are the same in every sweep.
+        fingerprint: As in ``ADFState``.
     """
 
     belief: Any
@@ -45,14 +54,19 @@ class EPState(NamedTuple):
     base: Base | ThetaBase
     rows: jax.Array
     rng_key: jax.Array
+    fingerprint: str | None = None
+
+    def _replace(self, **changes: Any) -> "EPState":
+        """The state with other values in some fields."""
+        return replace(self, **changes)
 
 
 class EPInfo(NamedTuple):
-    """What became of a run.
+    """What happened in a run.
 
     Attributes:
-        converged: Whether the last sweep would have moved no mean by more than ``tol`` sds and no sd by more than that
-            relatively, undamped, with no site held back.
+        converged: Whether the last sweep, undamped, would have moved the belief by no more than ``tol``, with no site
+            held back.
         sweeps: Sweeps made.
         step: ``(sweeps,)`` how far each sweep would have moved the belief, undamped.
         damping: ``(sweeps,)`` how much of it was done.
@@ -81,8 +95,8 @@ class EPInfo(NamedTuple):
 _RESERVED = frozenset("rng_key state prior progress_bar".split())
 
 
-class EP:
-    """Bayesian inference by expectation propagation: ADF's rows are visited again until they agree.
+class EP(Learner):
+    """Bayesian inference by expectation propagation: ADF's rows are visited again until their sites settle.
 
     Example:
         ::
@@ -100,10 +114,11 @@ class EP:
             variational inference (exclusive KL).
         schedule: "parallel" visits all rows from one belief, "sequential" one after the other, "minibatch" some at a
             time; "stochastic" keeps one site tied across all rows; "window" keeps the sites of the last rows only.
-            "auto" passes over the rows once as ADF does, in random order, and goes on in sequence while θ is small, in
-            parallel while it is large, and then in sequence where that does not settle.
-        damping: How much of each step is done, in (0, 1]; found by itself when None.
-        tol: Convergence: what no mean (in sds) and no sd (relatively) may move by in an undamped sweep.
+            "auto" passes over the rows once as ADF does, in random order, and continues in sequence while θ is small,
+            in parallel while it is large, and then in sequence where that makes no progress.
+        damping: Fraction of each step that is applied, in (0, 1]; found automatically when None.
+        tol: Convergence: the size of an undamped sweep. Below it no direction's mean moves by more than ``tol``
+            standard deviations, and no direction's standard deviation by more than that relatively.
         max_sweeps: Sweeps after which the run ends.
         batch_size: Rows visited at a time by "minibatch" and "stochastic".
         window: Rows that keep their sites under "window".
@@ -125,106 +140,80 @@ class EP:
         rows: Sequence[str] | None = None,
     ) -> None:
         """Checks the options; the model is read when data first shows its shapes."""
-        if not callable(model):
-            raise TypeError(f"model must be a callable with numpyro.sample statements; it is {model!r}.")
-        if not 0.0 <= power <= 1.0:
-            raise ValueError(f"power must lie in (0, 1], or be 0 for the variational limit; it is {power}.")
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule={schedule!r} is not known; use one of {sorted(SCHEDULES)}.")
-        if damping is not None and not 0.0 < damping <= 1.0:
-            raise ValueError(f"damping must lie in (0, 1]; it is {damping}.")
-        if not tol > 0.0 or max_sweeps < 1:
-            raise ValueError(f"tol must be positive and max_sweeps at least 1; they are {tol} and {max_sweeps}.")
-        for name, value, of in (
-            ("batch_size", batch_size, ("minibatch", "stochastic")),
-            ("window", window, ("window",)),
-        ):
-            if value is not None and (value < 1 or schedule not in of):
-                raise ValueError(f"{name}={value}: it must be at least 1, and belongs to schedule {' or '.join(of)}.")
-        if schedule == "window" and window is None:
-            raise ValueError("schedule='window' needs window=: how many rows keep their sites.")
-        self.model = model
-        self.family = asked_family(family)
+        _check_options(power, schedule, damping, tol, max_sweeps, batch_size, window)
+        self.power, self.schedule, self.damping, self.tol, self.max_sweeps = power, schedule, damping, tol, max_sweeps
+        self.batch_size, self.window = batch_size, window
+        super().__init__(model, family, moments, rows, _RESERVED, revisited=True)
         if not self.family.sites_in_field and schedule not in ("auto", "sequential"):
             raise ValueError(
                 f"schedule={schedule!r} needs family='full': the {self.family.name} family forgets correlations after "
                 "each row, so rows are visited in sequence."
             )
-        self.power, self.schedule, self.damping, self.tol, self.max_sweeps = power, schedule, damping, tol, max_sweeps
-        self.batch_size, self.window = batch_size, window
-        self.moments = moments_named(moments)
-        if power < 1.0:  # closed forms know the whole factor
-            self.moments = replace(self.moments, closed=False)
-        self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
-        clashes = sorted(_RESERVED & set(inspect.signature(model).parameters))
-        if clashes:
-            raise ValueError(f"The model's argument {clashes[0]!r} is also an option of EP's methods; rename it.")
-        self.calls = Calls(model, self.rows, self._rules(), self.family, self._compiled)
         # the limit of power 0 starts from where power 1 ends: under a vague belief the mean of a log-likelihood may be
         # infinite
         self._first = None
         if power == 0.0:
-            self._first = EP(model, self.family, self.moments, 1.0, "auto", damping, tol, max_sweeps, rows=self.rows)
+            moments = replace(self.moments, closed=False)
+            self._first = EP(model, self.family, moments, 1.0, "auto", damping, tol, max_sweeps, rows=self.rows)
 
     def _rules(self) -> Moments:
+        # closed forms know the whole factor
+        moments = self.moments if self.power == 1.0 else replace(self.moments, closed=False)
         if self.power > 0.0:
-            return self.moments
-        rule = Variational()
-        return replace(self.moments, quadrature=rule, monte_carlo=rule)
+            return moments
+        rule: Any = Variational()
+        return replace(moments, quadrature=rule, monte_carlo=rule)
 
-    def _compiled(self, program: Program) -> Compiled:
-        return compiled(program.family, program, partial(self.calls.prior_groups, program))
+    def _options(self) -> dict[str, Any]:
+        names = "family moments power schedule damping tol max_sweeps batch_size window rows".split()
+        return {name: getattr(self, name) for name in names}
 
     # ------------------------------------------------------------------------------------------ reading
 
     def explain(self, *args: Any, prior: Any = None, **kwargs: Any) -> Explanation:
-        """How the model is understood: sites, factors with their fields and moment rules, rows and constants.
+        """How the model is understood: latents, factors with their fields and moment rules, rows and constants.
 
         Args:
             *args: The model's arguments.
             prior: As in ``run``.
             **kwargs: The model's keyword arguments.
         """
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        self.calls.check(plan.program, rows, shared)
-        found = self.calls.prior(plan.program, rows, shared, prior, revisited=True)
-        return explanation(plan.program, found)
+        return self._explain(prior, args, kwargs)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> EPState:
-        """The state before any row: the prior, and sites that say nothing.
+        """The state before any row: the prior, and sites that are constant.
 
         Args:
             rng_key: Key, kept in the state for moment rules that draw.
             *args: The model's arguments: all rows.
-            prior: A ``Posterior`` to start from instead of the model's prior, or ``{site: distribution}`` in the place
-                of some sites' priors.
+            prior: A ``Posterior`` to start from instead of the model's prior, or ``{latent: distribution}`` in the
+                place of some latents' priors.
             **kwargs: The model's keyword arguments.
         """
-        if prior is not None and not isinstance(prior, Posterior | Mapping):
-            raise TypeError(
-                f"prior must be a Posterior or a dict {{site: distribution}}; it is a {type(prior).__name__}."
-            )
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        program = plan.program
-        self.calls.check(program, rows, shared)
+        call = self.resolve(args, kwargs)
+        self.session.check(call)
+        return self._initial(call, rng_key, checked_prior(prior))
+
+    def _initial(self, call: Call, rng_key: jax.Array, prior: Any) -> EPState:
+        program = call.program
         self._refuse_schedule(program)
         self._refuse_divided(program)
-        found, (belief, priors) = self.calls.start(program, rows, shared, prior, revisited=True)
-        self.calls.latest = program
+        start_prior, (belief, priors) = self.session.start(call, prior, revisited=True)
+        self.session.latest = program
         if program.family.sites_in_field:
-            base: Any = base_of(found.blocks, program.size, program.dtype)
+            base: Any = base_of(start_prior.blocks, program.size, program.dtype)
         else:
-            base = theta_base(program.family, Start(belief, priors), found.blocks)
-        total = rows[0].shape[0]
-        dtype = np.dtype(program.dtype)
+            base = theta_base(program.family, Start(belief, priors), start_prior.blocks)
+        total, dtype = call.rows[0].shape[0], np.dtype(program.dtype)
         sites = tuple(
-            np.zeros((total, g.count, program.family.site_numbers(g.field_size, program.size)), dtype)
-            for g in program.factors
+            np.zeros((total, f.count, program.family.site_numbers(f.field_size, program.size)), dtype)
+            for f in program.factors
         )
-        return EPState(belief, sites, priors, base, jnp.zeros((), int), rng_key)
+        rows = jnp.zeros((), int)
+        return EPState(belief, sites, priors, base, rows, jnp.array(rng_key), program.fingerprint)
 
     def _refuse_schedule(self, program: Program) -> None:
-        if isinstance(program.family, Product) and self.power == 0.0:
+        if not program.family.gaussian and self.power == 0.0:
             raise ModelError(
                 "power=0, the variational limit, is for Gaussian families: a product of others has no such message. "
                 "Use a power above 0."
@@ -236,13 +225,13 @@ class EP:
             )
 
     def _refuse_divided(self, program: Program) -> None:
-        whole = [g.name for g in program.factors if g.local is not None and g.local.numbers]
+        whole = [f.name for f in program.factors if f.local is not None and f.local.numbers]
         if whole and self.power < 1.0:
-            names = ", ".join(s.name for s in program.local if s.support is None)
+            names = ", ".join(latent.name for latent in program.local if latent.support is None)
             raise ModelError(
-                f"power={self.power:g} with local latents: {names} is integrated out of site {whole[0]!r} by row, "
-                "and a power of what is left is not what is left of a power. Use power=1, or make it a global site "
-                "with a value for each row."
+                f"power={self.power:g} with local latents: {names} is integrated out of observation {whole[0]!r} row "
+                "by row, and the power of a marginal is not the marginal of a power. Use power=1, or make it a global "
+                "latent with a value for each row."
             )
 
     # ------------------------------------------------------------------------------------------ running
@@ -258,13 +247,13 @@ class EP:
     ) -> Result:
         """Visits all rows until their sites settle, with a progress bar.
 
-        Interrupted (Ctrl-C), it warns how far it came and gives back what was reached.
+        Interrupted (Ctrl-C), it warns how far it came and returns what was reached.
 
         Args:
             rng_key: Key for the orders in which rows are visited, and for moment rules that draw.
             *args: The model's arguments: all rows. NumPy memory maps are read a chunk at a time.
-            state: Where to go on from: EP's own state or result with the same rows, or that of an ``ADF`` that has
-                folded them; the prior when None.
+            state: Where to continue from: EP's own state or result with the same rows, or that of an ``ADF`` that has
+                absorbed them; the prior when None.
             prior: As in ``init``.
             progress_bar: Whether to show one.
             **kwargs: The model's keyword arguments.
@@ -276,81 +265,84 @@ class EP:
         init_key, order_key = jax.random.split(rng_key)
         given = state
         if isinstance(state, Result):
-            remembered = vars(state).get("_run")
-            if prior is None and remembered is not None:
-                prior = remembered.start
+            if prior is None and state.remembered is not None:
+                prior = state.remembered.start
             state = state.state
         if self._first is not None and state is None:
             state = self._first.run(init_key, *args, prior=prior, progress_bar=progress_bar, **kwargs).state
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        program, total = plan.program, rows[0].shape[0]
-        begun = self.init(init_key, *args, prior=prior, **kwargs)
+        call = self.resolve(args, kwargs)
+        self.session.check(call)
+        program, total = call.program, call.rows[0].shape[0]
+        first = self._initial(call, init_key, checked_prior(prior))
         if self.schedule == "stochastic":
-            begun = begun._replace(sites=tuple(a[:0] for a in begun.sites))
+            first = first._replace(sites=tuple(a[:0] for a in first.sites))
         warm = None
         if isinstance(state, EPState):
-            shapes = [a.shape for a in begun.sites]
-            if [a.shape for a in state.sites] != shapes:
-                raise ValueError(
-                    f"The state holds sites of shapes {[a.shape for a in state.sites]}; these rows and this model need "
-                    f"{shapes}. Go on with the rows that it has seen, or begin anew with "
-                    "prior=ep.get_posterior(state)."
-                )
-            begun = state._replace(sites=tuple(np.array(a) for a in state.sites), base=begun.base)
+            self._refuse_other_rows(state, first)
+            first = state._replace(sites=tuple(np.array(a) for a in state.sites), base=first.base)
         elif state is not None:
-            self.calls.refuse_foreign(state.belief.mean.shape[-1], program)
+            self.session.refuse_foreign(state, program)
             if not program.family.sites_in_field or state.belief.scale.ndim != 2:
                 raise ValueError("Only a state of the full family can be handed on to EP with family='full'.")
             warm = state.belief
-        settings = Settings(self.power, self.damping, self.tol, self.max_sweeps, self.batch_size, self.window)
-        task = Task(
-            program.family,
-            program,
-            plan.compiled,
-            rows,
-            shared,
-            begun.base,
-            suitable_chunk(rows, total),
-            order_key,
-            settings,
-            begun.rng_key,
-        )
-        started = isinstance(state, EPState) and int(state.rows) > 0
+        limits = Limits(self.tol, self.max_sweeps, self.damping)
+        current = Current(first.belief, first.sites, first.priors, _blank(total, program))
         with Progress(progress_bar) as progress:
-            reached = SCHEDULES[self.schedule](task, begun.belief, begun.sites, begun.priors, warm, started, progress)
-        return self._result(reached, begun, program, rng_key, prior, given, total)
+            problem = Problem(
+                program,
+                call.rows,
+                call.shared,
+                first.base,
+                suitable_chunk(call.rows, total),
+                order_key,
+                first.rng_key,
+                self.power,
+                limits,
+                self.batch_size,
+                progress,
+                warm,
+                resumed=isinstance(state, EPState) and int(state.rows) > 0,
+            )
+            schedule = schedule_named(self.schedule, self.window)
+            history = iterate(schedule, problem, current, limits, progress)
+        options = {"state": given, "prior": prior}
+        return self._result(
+            history,
+            current,
+            first,
+            program,
+            Run(self, Posterior(program, program.family, current.belief), prior, None, total, None, rng_key, options),
+        )
 
-    def _result(
-        self,
-        reached: Reached,
-        begun: EPState,
-        program: Program,
-        rng_key: jax.Array,
-        prior: Any,
-        given: Any,
-        total: int,
-    ) -> Result:
-        rows = reached.info
-        absorbed = jnp.asarray(int((rows.status < Status.NOT_FINITE).sum()))
-        base = begun.base if reached.base is None else reached.base
-        sites = reached.sites
-        if self.window is not None:
-            sites = tuple(a[-self.window :] for a in sites)
-        state = EPState(reached.belief, sites, reached.priors, base, absorbed, begun.rng_key)
+    def _refuse_other_rows(self, state: EPState, first: EPState) -> None:
+        shapes = [a.shape for a in first.sites]
+        if [a.shape for a in state.sites] != shapes:
+            raise ValueError(
+                f"The state holds sites of shapes {[a.shape for a in state.sites]}; these rows and this model need "
+                f"{shapes}. Continue with the rows that it has seen, or start anew with "
+                "prior=ep.get_posterior(state)."
+            )
+
+    def _result(self, history: History, current: Current, first: EPState, program: Program, run: Run) -> Result:
+        rows = current.info
+        absorbed = jnp.asarray(int((~is_refused(rows.status)).sum()))
+        base = first.base if current.base is None else current.base
+        sites = current.sites if current.kept is None else tuple(a[current.kept] for a in current.sites)
+        state = EPState(current.belief, sites, current.priors, base, absorbed, first.rng_key, program.fingerprint)
         info = EPInfo(
-            reached.converged,
-            len(reached.steps),
-            np.array(reached.steps),
-            np.array(reached.dampings),
-            reached.log_evidence,
+            current.converged(history, self.tol),
+            len(history),
+            np.array(history.sizes),
+            np.array([step.applied for step in history.steps]),
+            current.log_evidence,
             rows.log_z,
             rows.status,
             rows.error,
             int(rows.clamped.sum()),
-            reached.prior_status,
+            current.prior_status,
         )
         if self.power == 0.0 and (rows.status == Status.OUT_OF_SUPPORT).any():
-            # what these rows hold is what power 1 made of them
+            # these rows keep the sites of power 1
             info = info._replace(converged=False)
             warnings.warn(
                 "The limit of power 0 does not exist for rows whose likelihood is zero somewhere: the mean of its "
@@ -358,43 +350,30 @@ class EP:
                 NotConverged,
                 stacklevel=3,
             )
-        posterior = Posterior(program, program.family, reached.belief)
-        options = {"state": given, "prior": prior}
-        result = remembering(Result(state, info), Run(self, posterior, prior, None, total, None, rng_key, options))
-        self._warn(info, reached)
-        return result
+        elif not info.converged and not history.interrupted:
+            self._warn_of_sweeps(info, current)
+        warn_of_rows(np.bincount(info.status, minlength=len(Status)), stacklevel=4)
+        return Result(state, info, run)
 
-    def _warn(self, info: EPInfo, reached: Reached) -> None:
-        if not reached.converged and not reached.interrupted:
-            moved = np.flatnonzero(info.status == Status.HELD)
-            held = f" Rows held back: {_listed(moved)}." if len(moved) else ""
-            prior = [k for k, s in info.priors.items() if s == Status.HELD]
-            held += f" Prior factors held back: {', '.join(prior)}." if prior else ""
-            last = f"{info.step[-1]:.2g}" if len(info.step) else "nan"
-            plural = "s" if info.sweeps != 1 else ""
-            unsettled = f" The rows that move most: {_listed(reached.unsettled)}." if len(reached.unsettled) else ""
-            warnings.warn(
-                f"EP has not settled after {info.sweeps} sweep{plural}: undamped, the last moves the belief by "
-                f"{last} sds (tol {self.tol:g}).{unsettled}{held} What is returned is the last proper "
-                "belief. Give it more max_sweeps, a damping such as .3, schedule='sequential' or power=.5, and check "
-                "it against NUTS.",
-                NotConverged,
-                stacklevel=4,
-            )
-        counts = np.bincount(info.status, minlength=len(Status))
-        bad = [(s, int(counts[s])) for s in Status if s.warned and counts[s]]
-        if bad:
-            told = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
-            warnings.warn(f"{sum(c for _, c in bad)} of {len(info.status)} rows: {told}.", RowsMarked, stacklevel=4)
-
-    def get_posterior(self, state: Any) -> Posterior:
-        """The posterior that a state (or a result) holds."""
-        state = state.state if isinstance(state, Result) else state
-        program = self.calls.posterior_program(state.belief.mean.shape[-1])
-        return Posterior(program, program.family, state.belief)
+    def _warn_of_sweeps(self, info: EPInfo, current: Current) -> None:
+        held = np.flatnonzero(info.status == Status.HELD)
+        words = f" Rows held back: {_listed(held)}." if len(held) else ""
+        prior = [k for k, s in info.priors.items() if s == Status.HELD]
+        words += f" Prior factors held back: {', '.join(prior)}." if prior else ""
+        last = f"{info.step[-1]:.2g}" if len(info.step) else "nan"
+        plural = "s" if info.sweeps != 1 else ""
+        unsettled = current.unsettled()
+        moving = f" The rows that move most: {_listed(unsettled)}." if len(unsettled) else ""
+        warnings.warn(
+            f"EP has not settled after {info.sweeps} sweep{plural}: undamped, the last moves the belief by "
+            f"{last} sds (tol {self.tol:g}).{moving}{words} The result is the last proper belief. Give it more "
+            "max_sweeps, a damping such as 0.3, schedule='sequential' or power=0.5, and check it against NUTS.",
+            NotConverged,
+            stacklevel=4,
+        )
 
     def get_local(self, state: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Posteriors of the latent sites in the data plate, which are integrated out row by row.
+        """Posteriors of the latents in the data plate, which are integrated out row by row.
 
         Args:
             state: The state or result reached.
@@ -402,20 +381,52 @@ class EP:
             **kwargs: The model's keyword arguments.
 
         Returns:
-            For a discrete site ``{site: probabilities (n, ..., K)}`` over the values of its support, for a continuous
-            one ``{site: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
+            For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
+            continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        state = state.state if isinstance(state, Result) else state
-        plan, rows, shared = self.calls.planned(args, kwargs)
-        if any(a.shape[0] != rows[0].shape[0] for a in state.sites):
+        state = state_of(state)
+        call = self.resolve(args, kwargs)
+        total = call.rows[0].shape[0]
+        if any(a.shape[0] != total for a in state.sites):
             raise ValueError(
-                f"The state holds sites of {state.sites[0].shape[0]} rows, and these are {rows[0].shape[0]}: pass the "
-                "rows that it holds."
+                f"The state holds sites of {state.sites[0].shape[0]} rows, and these are {total}: pass the rows that "
+                "it holds."
             )
-        if not plan.program.family.sites_in_field:
-            raise ValueError(f"Posteriors by row need family='full'; this is {plan.program.family.name}.")
-        belief: Belief = state.belief
-        return local_posterior(plan.program, belief.mean, belief.scale, rows, shared, state.sites)
+        if not call.program.family.sites_in_field:
+            raise ValueError(f"Posteriors by row need family='full'; this is {call.program.family.name}.")
+        belief = state.belief
+        return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared, state.sites)
+
+
+def _check_options(
+    power: float,
+    schedule: str,
+    damping: float | None,
+    tol: float,
+    max_sweeps: int,
+    batch_size: int | None,
+    window: int | None,
+) -> None:
+    if not 0.0 <= power <= 1.0:
+        raise ValueError(f"power must lie in (0, 1], or be 0 for the variational limit; it is {power}.")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule={schedule!r} is not known; use one of {sorted(SCHEDULES)}.")
+    if damping is not None and not 0.0 < damping <= 1.0:
+        raise ValueError(f"damping must lie in (0, 1]; it is {damping}.")
+    if not tol > 0.0 or max_sweeps < 1:
+        raise ValueError(f"tol must be positive and max_sweeps at least 1; they are {tol} and {max_sweeps}.")
+    for name, value, of in (
+        ("batch_size", batch_size, ("minibatch", "stochastic")),
+        ("window", window, ("window",)),
+    ):
+        if value is not None and (value < 1 or schedule not in of):
+            raise ValueError(f"{name}={value}: it must be at least 1, and belongs to schedule {' or '.join(of)}.")
+    if schedule == "window" and window is None:
+        raise ValueError("schedule='window' needs window=: how many rows keep their sites.")
+
+
+def _blank(total: int, program: Program) -> VisitInfo:
+    return VisitInfo(*(np.array(a) for a in empty_info(total, program.dtype, True)))
 
 
 def _listed(rows: np.ndarray) -> str:

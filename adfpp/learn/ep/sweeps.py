@@ -1,13 +1,16 @@
-"""Sweeps over all factors of a data set, compiled: one after the other, or all at once from one belief.
+"""Sweeps over all factors of a data set, compiled: one row after the other, or all rows at once from one belief.
 
 At once, the fields of all rows are seen in coordinates whitened by the belief's root S, ``F = A S``: the cavities come
 from F's rows, the new sites add ``Fᵀ Λ F`` and ``Fᵀ (ν - Λ h)`` to the whitened precision and gradient, and a Cholesky
 factor of the sum gives the next root. These are two matrix products a sweep. The numbers stay near 1 however vague the
 prior or narrow the posterior.
+
+Every function is compiled for its program, which is a static argument: learners of the same model share what is
+compiled.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,28 +19,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.engine.dynamics import Static
-from adfpp.engine.factor import FactorGroup
-from adfpp.engine.families import Belief, Family, Product
-from adfpp.engine.kernel import (
-    Draws,
-    Exchange,
-    Moving,
-    fold_prior,
-    fold_rows,
-    part_key,
-    tilt_of,
-    visit_factor,
-    whiten,
-)
+from adfpp.engine.factor import Factor, ReadyFactor
+from adfpp.engine.families import Belief, Exchange, Family
+from adfpp.engine.kernel import Draws, Moving, key_of_group, visit_constant, visit_in_cavity, visit_prior, visit_rows
+from adfpp.engine.linalg import whiten
 from adfpp.engine.sites import unpack
 from adfpp.engine.status import VisitInfo, empty_info, is_refused, join, join_all
 from adfpp.learn.start import Base
-from adfpp.model import PriorGroup, Program
+from adfpp.model import Program
 
 Sites = tuple[jax.Array, ...]
 
 
-class Gathered(NamedTuple):
+class Summed(NamedTuple):
     """What sites add up to in a belief's whitened coordinates.
 
     Attributes:
@@ -49,13 +43,13 @@ class Gathered(NamedTuple):
     slope: jax.Array
 
 
-class Settled(NamedTuple):
-    """A belief made anew from its sites.
+class Rebuilt(NamedTuple):
+    """A belief rebuilt from its sites.
 
     Attributes:
         belief: The new belief; the old one where the new one would be improper.
-        damping: ``()`` how much of the change was made: what was asked for, or less to stay proper.
-        step: ``()`` the largest move of a mean in sds, or of an sd relatively, that the whole change would make.
+        damping: ``()`` the fraction of the change that was applied: what was asked for, or less to stay proper.
+        step: ``()`` how far all of the change would move the belief (``Full.distance``).
     """
 
     belief: Belief
@@ -63,56 +57,39 @@ class Settled(NamedTuple):
     step: jax.Array
 
 
-class Compiled(NamedTuple):
-    """The compiled parts of a sweep; each takes the arguments of its namesake here, from ``belief`` on."""
-
-    fold: Callable[..., Any]
-    survey: Callable[..., Any]
-    gather: Callable[..., Any]
-    settle: Callable[..., Any]
-    nudge: Callable[..., Any]
-    prior_in: Callable[..., Any]
-    visit_priors: Callable[..., Any]
-
-
-def compiled(
-    family: Family, program: Program, prior_groups: Callable[[Sequence[Any]], Mapping[str, Sequence[PriorGroup]]]
-) -> Compiled:
-    """The sweeps of a program."""
-    return Compiled(
-        jax.jit(partial(fold, family, program.factors)),
-        jax.jit(partial(survey, program.factors)),
-        jax.jit(partial(gather, program.factors)),
-        jax.jit(partial(settle, program, prior_groups)),
-        jax.jit(nudge),
-        jax.jit(partial(prior_in, program, prior_groups)),
-        jax.jit(partial(visit_priors, family, program, prior_groups)),
-    )
-
-
-def fold(
-    family: Family,
-    groups: Sequence[FactorGroup],
-    belief: Belief,
+@partial(jax.jit, static_argnums=0)
+def visit_in_order(
+    program: Program,
+    belief: Any,
     rows: Sequence[Any],
     shared: Sequence[Any],
     sites: Sites,
     exchange: Exchange,
     count: Any,
     draws: Draws | None = None,
-) -> tuple[Belief, Sites, VisitInfo]:
+) -> tuple[Any, Sites, VisitInfo]:
     """Visits the first ``count`` of some rows one after the other, each from the belief that the last has left."""
-    zero = jnp.zeros((), belief.mean.dtype)
-    moving = Moving(zero, jnp.zeros((), bool), ())
+    moving = Moving(jnp.zeros((), belief.mean.dtype), jnp.zeros((), bool), ())
     rows = [jnp.asarray(a) for a in rows]
-    belief, _, sites, info = fold_rows(
-        family, Static(), groups, belief, moving, rows, shared, None, jnp.asarray(count), sites, exchange, draws
+    belief, _, sites, info = visit_rows(
+        program.family,
+        Static(),
+        program.factors,
+        belief,
+        moving,
+        rows,
+        shared,
+        None,
+        jnp.asarray(count),
+        sites,
+        exchange,
+        draws,
     )
     return belief, sites, info
 
 
-def survey(
-    groups: Sequence[FactorGroup],
+def propose_sites(
+    program: Program,
     belief: Belief,
     rows: Sequence[Any],
     shared: Sequence[Any],
@@ -120,72 +97,76 @@ def survey(
     power: jax.Array,
     count: Any,
     draws: Draws | None = None,
-) -> tuple[Sites, VisitInfo, Gathered]:
+) -> tuple[Sites, VisitInfo, Summed]:
     """Visits rows all at once: every cavity comes from the same belief.
 
     Returns:
-        The sites that should stand there (undamped), what became of each row, and what the new sites add up to.
+        The undamped new sites, what happened to each row, and what the new sites add up to.
     """
+    family: Any = program.family
     rows = [jnp.asarray(a) for a in rows]
     length, dtype = rows[0].shape[0], belief.mean.dtype
     exchange = Exchange(power, jnp.ones((), dtype))
     there = jnp.arange(length) < count
     proposed, infos, fields = [], [], []
-    for i, (group, own) in enumerate(zip(groups, sites, strict=True)):
-        matrix, value, flags = _fields(group, belief, rows, shared, there)
+    for i, (factor, own) in enumerate(zip(program.factors, sites, strict=True)):
+        matrix, value, flags = _fields(factor, belief, rows, shared, there)
 
-        def one(args: Any, i: int = i, group: FactorGroup = group) -> Any:
+        def one(args: Any, i: int = i, factor: Factor = factor) -> Any:
             row, f, h, site, flag, number = args
             inputs = [*[a[None] for a in row], *shared]
-            key = None if draws is None or not group.draws else jax.random.fold_in(draws.key, number)
-            tilt = tilt_of(group, inputs, part_key(key, i))
+            key = None if draws is None or not factor.draws else jax.random.fold_in(draws.key, number)
+            ready = ReadyFactor(factor, inputs, key_of_group(key, i))
 
             def element(e: Any, f: jax.Array, h: jax.Array, site: jax.Array, flag: Any) -> Any:
-                scale = _lower(f) if group.field_size else jnp.zeros((0, 0), dtype)
-                visit = visit_factor(group, tilt, e, h, scale, flag, site, exchange)
-                return visit.site, visit.info
+                if factor.field_size == 0:
+                    return visit_constant(factor, ready, e, flag, site, dtype)
+                outside = family.cavity_in_field(h, _lower(f), factor, site, exchange)
+                visited = visit_in_cavity(family, outside, factor, ready, e, flag, site, exchange)
+                return visited.site, visited.info
 
-            if group.count == 1:
+            if factor.count == 1:
                 new, info = element(0, f[0], h[0], site[0], tuple(a[0] for a in flag))
                 return new[None], info
-            news, infos = jax.lax.map(lambda a: element(*a), (jnp.arange(group.count), f, h, site, flag))
+            news, infos = jax.lax.map(lambda a: element(*a), (jnp.arange(factor.count), f, h, site, flag))
             return news, join(infos)
 
         args = (rows, matrix, value, own, flags, None if draws is None else draws.numbers)
         # the tiers of a quadrature are branches, of which a vectorised loop would run all; points are many
-        new, info = jax.lax.map(one, args) if group.divisible or group.draws else jax.vmap(one)(args)
+        new, info = jax.lax.map(one, args) if factor.divisible or factor.draws else jax.vmap(one)(args)
         proposed.append(new)
         infos.append(info)
         fields.append((matrix, value))
     info = join_all(infos)
     refused = is_refused(info.status)
-    proposed = tuple(jnp.where(refused[:, None, None], old, new) for new, old in zip(proposed, sites, strict=True))
-    return proposed, info, _added(groups, fields, proposed)
+    kept = tuple(jnp.where(refused[:, None, None], old, new) for new, old in zip(proposed, sites, strict=True))
+    return kept, info, _added(program.factors, fields, kept)
 
 
-def gather(
-    groups: Sequence[FactorGroup],
-    belief: Belief,
-    rows: Sequence[Any],
-    shared: Sequence[Any],
-    sites: Sites,
-    count: Any,
-) -> Gathered:
+propose_sites_compiled = jax.jit(propose_sites, static_argnums=0)
+
+
+def sum_sites(
+    program: Program, belief: Belief, rows: Sequence[Any], shared: Sequence[Any], sites: Sites, count: Any
+) -> Summed:
     """What the sites of some rows add up to."""
     rows = [jnp.asarray(a) for a in rows]
     there = jnp.arange(rows[0].shape[0]) < count
-    fields = [_fields(group, belief, rows, shared, there)[:2] for group in groups]
-    return _added(groups, fields, sites)
+    fields = [_fields(factor, belief, rows, shared, there)[:2] for factor in program.factors]
+    return _added(program.factors, fields, sites)
+
+
+sum_sites_compiled = jax.jit(sum_sites, static_argnums=0)
 
 
 def _fields(
-    group: FactorGroup, belief: Belief, rows: Sequence[jax.Array], shared: Sequence[Any], there: jax.Array
+    factor: Factor, belief: Belief, rows: Sequence[jax.Array], shared: Sequence[jax.Array], there: jax.Array
 ) -> tuple[jax.Array, jax.Array, Any]:
     """Whitened matrices ``(n, E, k, N)``, values ``(n, E, k)`` and flags of the fields of some rows."""
 
     def of_row(row: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array, Any]:
         inputs = [*[a[None] for a in row], *shared]
-        return (*group.matrices(belief.mean, *inputs), group.flags(*inputs))
+        return (*factor.matrices(belief.mean, *inputs), factor.flags(*inputs))
 
     matrix, value, (counted, supported, finite) = jax.vmap(of_row)(rows)
     sound = jnp.all(jnp.isfinite(matrix), (2, 3)) & jnp.all(jnp.isfinite(value), 2)
@@ -203,11 +184,11 @@ def _lower(f: jax.Array) -> jax.Array:
     return whiten(f)[0]
 
 
-def _added(groups: Sequence[FactorGroup], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Gathered:
+def _added(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Summed:
     precision: Any = 0.0
     gradient: Any = 0.0
-    for group, (matrix, value), own in zip(groups, fields, sites, strict=True):
-        k, size = group.field_size, matrix.shape[-1]
+    for factor, (matrix, value), own in zip(factors, fields, sites, strict=True):
+        k, size = factor.field_size, matrix.shape[-1]
         slope, weight = unpack(own, k)
         flat = matrix.reshape(-1, size)
         if k == 1:
@@ -218,137 +199,139 @@ def _added(groups: Sequence[FactorGroup], fields: Sequence[tuple[jax.Array, jax.
             pull = slope - jnp.einsum("neij,nej->nei", weight, value)
         precision = precision + flat.T @ weighted
         gradient = gradient + flat.T @ pull.reshape(-1)
-    return Gathered(precision, gradient)
+    return Summed(precision, gradient)
 
 
 def prior_in(
-    program: Program,
-    prior_groups: Callable[[Sequence[Any]], Mapping[str, Sequence[PriorGroup]]],
-    belief: Belief,
-    base: Base,
-    priors: Mapping[str, jax.Array],
-    shared: Sequence[Any],
-) -> Gathered:
+    program: Program, belief: Belief, base: Base, priors: Mapping[str, jax.Array], shared: Sequence[Any]
+) -> Summed:
     """The base and the prior's sites in a belief's whitened coordinates."""
     mean, scale = belief
     size = mean.shape[0]
     root = base.root @ scale
     precision, slope = root.T @ root, root.T @ (base.centre - base.root @ mean)
-    groups = chosen(prior_groups(shared), priors)
+    groups = prior_factors(program, priors)
     if not groups:
-        return Gathered(precision, slope)
+        return Summed(precision, slope)
     inputs = program.prior_inputs(shared)
     fields = []
-    for group in groups.values():
-        matrix, value = group.matrices(mean, *inputs)
+    for factor in groups.values():
+        matrix, value = factor.matrices(mean, *inputs)
         fields.append(((matrix.reshape(-1, size) @ scale).reshape(1, *matrix.shape), value[None]))
     added = _added(list(groups.values()), fields, tuple(priors[key][None] for key in groups))
-    return Gathered(precision + added.precision, slope + added.slope)
+    return Summed(precision + added.precision, slope + added.slope)
 
 
-def settle(
+prior_in_compiled = jax.jit(prior_in, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def rebuild(
     program: Program,
-    prior_groups: Callable[[Sequence[Any]], Mapping[str, Sequence[PriorGroup]]],
     belief: Belief,
     base: Base,
     priors: Mapping[str, jax.Array],
     shared: Sequence[Any],
-    gathered: Gathered,
+    summed: Summed,
     damping: jax.Array,
     fresh: jax.Array,
-) -> Settled:
+) -> Rebuilt:
     """The belief of the base, the prior's sites and what the rows' sites add up to.
 
     Args:
         program: The model as it was read.
-        prior_groups: Its prior factors.
-        belief: In whose coordinates ``gathered`` is.
+        belief: In whose whitened coordinates ``summed`` is.
         base: The Gaussian part of the prior.
-        priors: The sites of the prior factors.
+        priors: The sites of the prior's factors.
         shared: The shared arrays.
-        gathered: What the new sites of all rows add up to.
-        damping: How much of the change is to be made.
-        fresh: Whether the belief is not that of the old sites: then all of the change is made.
+        summed: What the new sites of all rows add up to.
+        damping: The fraction of the change to be applied.
+        fresh: Whether the belief is not that of the old sites: then all of the change is applied.
     """
     dtype = belief.mean.dtype
-    prior = prior_in(program, prior_groups, belief, base, priors, shared)
-    precision, slope = gathered.precision + prior.precision, gathered.slope + prior.slope
-    whole, sound = _changed(belief, precision, slope, jnp.ones((), dtype))
-    step = jnp.where(sound, moved_by(program.family, belief, whole), jnp.inf)
+    prior = prior_in(program, belief, base, priors, shared)
+    precision, slope = summed.precision + prior.precision, summed.slope + prior.slope
+    precision = 0.5 * (precision + precision.T)
+    _, shift, sound = _changed(belief, precision, slope, jnp.ones((), dtype))
+    # as in ``Full.distance``, in coordinates that are whitened already
+    change = precision - jnp.eye(precision.shape[0], dtype=dtype)
+    step = jnp.where(sound, jnp.sqrt(shift @ shift + 0.5 * jnp.sum(change * change)), jnp.inf)
     new, share = _proper(belief, precision, slope, jnp.where(fresh, 1.0, damping).astype(dtype))
-    return Settled(new, share, step)
+    return Rebuilt(new, share, step)
 
 
-def nudge(belief: Belief, change: Gathered, damping: jax.Array) -> tuple[Belief, jax.Array]:
-    """The belief after its sites have changed, and how much of the change could be made."""
+@jax.jit
+def apply_change(belief: Belief, change: Summed, damping: jax.Array) -> tuple[Belief, jax.Array]:
+    """The belief after its sites have changed, and the fraction of the change that could be applied."""
     identity = jnp.eye(belief.mean.shape[0], dtype=belief.mean.dtype)
-    return _proper(belief, identity + change.precision, change.slope, damping)
+    precision = identity + 0.5 * (change.precision + change.precision.T)
+    return _proper(belief, precision, change.slope, damping)
 
 
-def _changed(belief: Belief, precision: jax.Array, slope: jax.Array, share: jax.Array) -> tuple[Belief, jax.Array]:
-    """The belief moved this share of the way to a whitened precision and slope, and whether it is proper there."""
+def _changed(
+    belief: Belief, precision: jax.Array, slope: jax.Array, share: jax.Array
+) -> tuple[Belief, jax.Array, jax.Array]:
+    """The belief moved this fraction of the way to a whitened precision and slope.
+
+    Returns:
+        The belief, the shift of the mean in whitened coordinates, and whether the belief is proper.
+    """
     mean, scale = belief
     identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
-    lower = jnp.linalg.cholesky(identity + share * (0.5 * (precision + precision.T) - identity))
+    lower = jnp.linalg.cholesky(identity + share * (precision - identity))
     half = jax.scipy.linalg.solve_triangular(lower, share * slope, lower=True)
-    moved = jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
+    shift = jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
     wide = jax.scipy.linalg.solve_triangular(lower, scale.T, lower=True).T  # S L⁻ᵀ
-    return Belief(mean + scale @ moved, wide), jnp.all(jnp.isfinite(wide)) & jnp.all(jnp.isfinite(moved))
+    proper = jnp.all(jnp.isfinite(wide)) & jnp.all(jnp.isfinite(shift))
+    return Belief(mean + scale @ shift, wide), shift, proper
 
 
 def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax.Array) -> tuple[Belief, jax.Array]:
-    """As much of the change as leaves the belief proper, halving what was asked for; and how much that is."""
+    """As much of the change as leaves the belief proper, by halving what was asked for; and how much that is."""
 
-    def less(carry: tuple) -> tuple:
-        share = 0.5 * carry[0]
-        return share, *_changed(belief, precision, slope, share)
+    def attempt(share: jax.Array) -> tuple:
+        new, _, proper = _changed(belief, precision, slope, share)
+        return share, new, proper
 
     def improper(carry: tuple) -> jax.Array:
-        return ~carry[2] & (carry[0] > 1e-3)
+        return ~carry[2] & (carry[0] > 1e-3)  # a smaller step would not be worth a sweep
 
-    first = (damping, *_changed(belief, precision, slope, damping))
-    share, new, proper = jax.lax.while_loop(improper, less, first)
+    share, new, proper = jax.lax.while_loop(improper, lambda carry: attempt(0.5 * carry[0]), attempt(damping))
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
-def moved_by(family: Family, before: Any, after: Any) -> jax.Array:
-    """The largest move of a mean, in the smaller of both sds, or of an sd relatively; of a probability as it is."""
-    if isinstance(family, Product):
-        return family.moved(before, after)
-    if before.scale.ndim == 2:
-        sd, new = (jnp.sqrt(jnp.sum(b.scale**2, -1)) for b in (before, after))
-    else:
-        sd, new = before.scale, after.scale
-    return jnp.maximum(
-        jnp.max(jnp.abs(after.mean - before.mean) / jnp.minimum(sd, new)), jnp.max(jnp.abs(jnp.log(new / sd)))
-    )
+@partial(jax.jit, static_argnums=0)
+def distance(family: Family, before: Any, after: Any) -> jax.Array:
+    """How far a belief has moved, as its family measures it."""
+    return family.distance(before, after)
 
 
+@partial(jax.jit, static_argnums=(0, 5))
 def visit_priors(
-    family: Family,
     program: Program,
-    prior_groups: Callable[[Sequence[Any]], Mapping[str, Sequence[PriorGroup]]],
-    belief: Belief,
+    belief: Any,
     priors: Mapping[str, jax.Array],
     shared: Sequence[Any],
     exchange: Exchange,
     passes: int,
-) -> tuple[Belief, dict[str, jax.Array], dict[str, VisitInfo]]:
-    """Visits the prior's factors, a few times; ``{key: VisitInfo}`` is of the last."""
-    groups = chosen(prior_groups(shared), priors)
+) -> tuple[Any, dict[str, jax.Array], dict[str, VisitInfo]]:
+    """Visits the prior's factors a few times; ``{key: VisitInfo}`` is of the last visit."""
+    factors = prior_factors(program, priors)
     inputs = program.prior_inputs(shared)
 
     def again(_: Any, carry: tuple) -> tuple:
         belief, priors, _ = carry
-        return fold_prior(family, groups, belief, priors, inputs, exchange)
+        return visit_prior(program.family, factors, belief, priors, inputs, exchange)
 
-    empty = {key: jax.tree.map(lambda a: a[0], empty_info(1, belief.mean.dtype, True)) for key in groups}
+    empty = {key: jax.tree.map(lambda a: a[0], empty_info(1, belief.mean.dtype, True)) for key in factors}
     return jax.lax.fori_loop(0, passes, again, (belief, dict(priors), empty))
 
 
-def chosen(groups: Mapping[str, Sequence[PriorGroup]], priors: Mapping[str, jax.Array]) -> dict[str, FactorGroup]:
-    """The factor groups that have sites."""
-    return {g.key: g.factors for some in groups.values() for g in some if g.key in priors}
+def prior_factors(program: Program, priors: Mapping[str, jax.Array]) -> dict[str, Factor]:
+    """The factor groups of the prior that have sites."""
+    if not priors:
+        return {}
+    return {g.key: g.factors for some in program.prior_factors.values() for g in some if g.key in priors}
 
 
 def log_evidence(belief: Belief, base: Base, rows: Any, priors: Mapping[str, VisitInfo]) -> float:
@@ -358,7 +341,7 @@ def log_evidence(belief: Belief, base: Base, rows: Any, priors: Mapping[str, Vis
         belief: Full, made of the base and the sites.
         base: The Gaussian part of the prior.
         rows: What all rows add (``VisitInfo.evidence``, summed).
-        priors: What became of the prior's factors.
+        priors: What happened to the prior's factors.
     """
     mean, scale = (np.asarray(a, float) for a in belief)
     off = np.asarray(base.root, float) @ mean - np.asarray(base.centre, float)

@@ -4,7 +4,6 @@ A baseline has no model. It is compared on a model whose only latent is its weig
 """
 
 import inspect
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,17 +16,16 @@ from numpyro.distributions.transforms import IdentityTransform
 
 from adfpp.engine.families import Belief, family_named
 from adfpp.engine.status import Status
-from adfpp.judge import fits as judge_fits
+from adfpp.judge.clock import timed
 from adfpp.judge.fits import Fit, gaussian_fit
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.stream import RowsMarked, Trajectory
 from adfpp.model import Program, stripped
-from adfpp.papers.baselines.base import Estimate, Info, Learner, Result, State
+from adfpp.papers.baselines.base import Estimate, Info, Learner, State
 
 POINT = "a point, without uncertainty"
 SCALED = "a direction, as long as the reference's mean"
 _STEPS = 64  # points on a learning curve, at most: more cannot be told apart in a plot
-_REPEATS = 5  # runs over which the fastest is taken, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,18 +76,20 @@ def fit_learner(
         num_samples: Number of draws, which are all equal if the estimate is a point.
     """
     x, y = _rows(name, learner, program, args, kwargs)
-    result, first, fastest = _timed(learner, rng_key, x, y)
+
+    def again() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RowsMarked)  # the first run has warned of them
+            learner.run(rng_key, x, y, progress_bar=False)
+
+    result, seconds = timed(lambda: learner.run(rng_key, x, y, progress_bar=False), again)
     estimate = learner.estimate(result.state.arrays)
     _check_latents(name, learner, program, estimate)
     counts = np.bincount(np.asarray(result.info.status), minlength=len(Status))
     notes = tuple(f"{counts[s]} rows {s.name}" for s in Status if s.warned and counts[s])
     trajectory = _trajectory(learner, rng_key, np.asarray(x), np.asarray(y))
-    fields: dict[str, Any] = dict(
-        compile_seconds=max(0.0, first - fastest),
-        run_seconds=fastest,
-        sampling_seconds=fastest,
-        source=LearnerRun(result.state, result.info, trajectory, estimate.direction),
-    )
+    source = LearnerRun(result.state, result.info, trajectory, estimate.direction)
+    fields: dict[str, Any] = {"source": source, **seconds._asdict()}
     method = f"{type(learner).__name__}, baseline"
     if estimate.sd is not None:
         post = Posterior(program, family_named("spherical"), Belief(estimate.weights, estimate.sd))
@@ -97,20 +97,6 @@ def fit_learner(
     theta = np.broadcast_to(np.asarray(estimate.weights, float), (1, num_samples, program.size))
     log_q = np.full((1, num_samples), np.inf)
     return Fit(name, method, program, theta, None, log_q, notes=(*notes, POINT), **fields)
-
-
-def _timed(learner: Learner[Any], rng_key: jax.Array, x: ArrayLike, y: ArrayLike) -> tuple[Result[Any], float, float]:
-    """A run, its seconds with compilation, and the seconds of the fastest repetition without it."""
-    start = time.perf_counter()
-    result = learner.run(rng_key, x, y, progress_bar=False)
-    first, seconds = time.perf_counter() - start, []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RowsMarked)  # the first run has warned
-        while not seconds or (sum(seconds) < judge_fits.REPEAT_FOR and len(seconds) < _REPEATS):
-            start = time.perf_counter()
-            learner.run(rng_key, x, y, progress_bar=False)
-            seconds.append(time.perf_counter() - start)
-    return result, first, min(seconds)
 
 
 def _scaled(weights: np.ndarray, length: float) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Projections of a few components times a factor, by their families' own quadratures.
 
-The few are integrated against the member of their families that best imitates cavity times factor: the part of the log
-factor that is linear in the sufficient statistics is added to the natural parameters, and only what is left over is
-integrated. Of a conjugate model nothing is left over.
+The components are integrated against the member of their families that best imitates cavity times factor: the part of
+the log factor that is linear in the sufficient statistics is added to the natural parameters, and only the rest is
+integrated. In a conjugate model the rest is 0.
 """
 
 import math
@@ -150,11 +150,11 @@ def integrate(
         log_tilted = points.log_weights + _no_nan(inside.log_z)
         log_z = jax.nn.logsumexp(log_tilted)
         weights = jnp.exp(log_tilted - jnp.where(jnp.isfinite(log_z), log_z, 0.0))
-        after, held = zip(*(_log_odds(stats, log_tilted) for stats in points.stats), strict=True)
+        after, limited = zip(*(_log_odds(stats, log_tilted) for stats in points.stats), strict=True)
         # a state at which the model gives no number is left out, and said to be
         lost = jnp.exp(points.log_weights) @ jnp.isnan(inside.log_z).astype(dtype)
         effective = 1.0 / jnp.sum(weights**2)
-        return Projected(log_z, list(after), lost, weights, inside, effective, jnp.any(jnp.stack(held)))
+        return Projected(log_z, list(after), lost, weights, inside, effective, jnp.any(jnp.stack(limited)))
 
     points = grid(etas)
     drawing = jnp.asarray(points.drawn)
@@ -214,7 +214,7 @@ class Projected(NamedTuple):
         weights: ``(M,)`` tilted weights of the points, and
         inside: what the factor's evaluation gave there.
         effective: ``()`` effective sample size.
-        saturated: ``()`` whether a probability was held at the dtype's smallest.
+        saturated: ``()`` whether a probability was limited to the dtype's smallest.
     """
 
     log_z: jax.Array
@@ -259,9 +259,9 @@ def _project(
     for f, now, stats in zip(families, proposals, points.stats, strict=True):
         change = (weights - base) @ stats
         if isinstance(f, Finite):
-            odds, held = _log_odds(stats, log_mass)
+            odds, limited = _log_odds(stats, log_mass)
             after.append(odds)
-            saturated |= held
+            saturated |= limited
             continue
         expected = weights @ stats
         spread = jnp.sqrt(jnp.maximum(weights @ (stats - expected) ** 2, 0.0))
@@ -276,7 +276,7 @@ def _project(
 
 
 def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log odds of a component's values against the first, from weights of all points, and whether one was held.
+    """Log odds of a component's values against the first, from weights of all points, and whether one was limited.
 
     A value that has been excluded for good keeps the dtype's smallest probability: log odds are finite, and what is
     known of the values that are left is not lost.
@@ -288,9 +288,9 @@ def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.
     limits = jnp.finfo(levels.dtype)
     least = jnp.max(levels) + math.log(float(limits.tiny))
     rounding = 64.0 * float(limits.eps) * jnp.abs(least)  # one that is there already, in a row that says nothing of it
-    held = jnp.any(levels < least - rounding)
+    limited = jnp.any(levels < least - rounding)
     levels = jnp.maximum(levels, least)
-    return levels[1:] - levels[0], held
+    return levels[1:] - levels[0], limited
 
 
 def _linear_part(

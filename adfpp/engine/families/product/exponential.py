@@ -55,6 +55,19 @@ class Exponential(Protocol):
         """Continuous dimensions to integrate over; 0 for a finite support."""
         ...
 
+    @property
+    def flat(self) -> np.ndarray:
+        """Natural parameters of a flat density, proper or not."""
+        ...
+
+    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
+        """Shares of the positive parameters that a site makes up; nothing where any parameter is proper."""
+        ...
+
+    def unit(self, eta: jax.Array) -> jax.Array:
+        """In what changes of the natural parameters are measured."""
+        ...
+
     def proper(self, eta: jax.Array) -> jax.Array:
         """Whether η belongs to a member, ``(...)``."""
         ...
@@ -134,6 +147,19 @@ class Finite:
     def numbers(self) -> int:
         """One less than there are values."""
         return len(self.values) - 1
+
+    @property
+    def flat(self) -> np.ndarray:
+        """Even odds."""
+        return np.zeros(self.numbers)
+
+    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
+        """Nothing: all log odds are proper."""
+        return jnp.zeros(0, site.dtype)
+
+    def unit(self, eta: jax.Array) -> jax.Array:
+        """Log odds as they are, relatively beyond 1: the sd of a component that is all but certain is no unit."""
+        return 1.0 + jnp.abs(eta)
 
     def proper(self, eta: jax.Array) -> jax.Array:
         """Finite log odds."""
@@ -239,6 +265,14 @@ class _OfOneNumber(ABC):
     def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and variance, both ``(..., 1)``."""
 
+    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
+        """Elementwise."""
+        return site / eta
+
+    def unit(self, eta: jax.Array) -> jax.Array:
+        """Relative: standard deviations may be infinite."""
+        return jnp.maximum(jnp.abs(eta), float(jnp.finfo(eta.dtype).tiny))
+
     def proper(self, eta: jax.Array) -> jax.Array:
         """Finite and positive."""
         return _positive(eta)
@@ -253,6 +287,11 @@ class Gamma(_OfOneNumber):
     """Gamma of shape a and rate b. η = (a, b), T = (log s, -s), base measure ds/s."""
 
     name: str = field(default="gamma", init=False, repr=False)
+
+    @property
+    def flat(self) -> np.ndarray:
+        """Of the natural parameters."""
+        return np.array([1.0, 0.0])
 
     def log_norm(self, eta: jax.Array) -> jax.Array:
         """Of the gamma function: log Γ(a) - a log b."""
@@ -316,6 +355,11 @@ class InverseGamma(_OfOneNumber):
 
     name: str = field(default="inverse_gamma", init=False, repr=False)
 
+    @property
+    def flat(self) -> np.ndarray:
+        """Of the natural parameters."""
+        return np.array([-1.0, 0.0])
+
     def log_norm(self, eta: jax.Array) -> jax.Array:
         """That of 1/s."""
         return Gamma().log_norm(eta)
@@ -372,6 +416,11 @@ class Beta(_OfOneNumber):
     """Beta: one coordinate of a Dirichlet. η = (a, b), T = (log s, log(1 - s)), base measure ds/(s(1 - s))."""
 
     name: str = field(default="beta", init=False, repr=False)
+
+    @property
+    def flat(self) -> np.ndarray:
+        """Of the natural parameters."""
+        return np.array([1.0, 1.0])
 
     def log_norm(self, eta: jax.Array) -> jax.Array:
         """Log of the beta function."""
@@ -447,6 +496,19 @@ class Dirichlet:
     def axes(self) -> int:
         """K - 1."""
         return self.size - 1
+
+    @property
+    def flat(self) -> np.ndarray:
+        """Ones."""
+        return np.ones(self.numbers)
+
+    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
+        """Elementwise."""
+        return site / eta
+
+    def unit(self, eta: jax.Array) -> jax.Array:
+        """Relative: standard deviations may be infinite."""
+        return jnp.maximum(jnp.abs(eta), float(jnp.finfo(eta.dtype).tiny))
 
     def proper(self, eta: jax.Array) -> jax.Array:
         """Finite and positive."""

@@ -1,0 +1,41 @@
+"""The entry point: runs a command, and turns errors and signals into messages and exit codes."""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from adfpp.cli.options import parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command.
+
+    Args:
+        argv: The words of the command line; those of the process when None.
+
+    Returns:
+        The exit code: 0; 1 after an error of the user's; 128 and the number of the signal after a stop (130 on Ctrl-C).
+    """
+    args = parser().parse_args(argv)
+    try:
+        from adfpp.cli import commands  # imports JAX and NumPyro, which --help and --version do without
+
+        return commands.COMMANDS[args.command](args)
+    except KeyboardInterrupt:
+        print("adfpp: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if args.traceback:
+            raise
+        print(f"adfpp: {_message(error)}", file=sys.stderr)
+        return 1
+
+
+def _message(error: Exception) -> str:
+    """An error in words. The messages of adfpp say what to do; of any other error the type is named."""
+    text = str(error).strip()
+    if not isinstance(error, ValueError | OSError):
+        text = f"{type(error).__name__}: {text.rstrip('.')}. --traceback shows where it arose."
+    if "must have integer" in text:  # JAX, of an array of floats that is used as an index
+        text += " An argument that is used as an index needs whole numbers: read its column as :int or :code."
+    return text

@@ -1,0 +1,232 @@
+"""Families that forget correlations after each factor: their sites are vectors of natural parameters of θ.
+
+With ``natural`` parameters of a belief, the cavity is ``natural - α site``, and the new site is what the projected
+tilted distribution has more than the cavity, divided by α. Nothing here knows what a family keeps: that is in its
+``field``, ``project`` and the natural parameters.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from typing_extensions import override
+
+from adfpp.engine.factor import Factor
+from adfpp.engine.families.base import (
+    Answer,
+    Belief,
+    Exchange,
+    Family,
+    Gaussian,
+    Outside,
+    Update,
+    Window,
+    diagonal_of_bracket,
+    field_of,
+    mean_of_blocks,
+    variances_of_blocks,
+)
+from adfpp.engine.linalg import whiten
+from adfpp.engine.sites import least_pivot
+from adfpp.engine.tilt import Message
+
+
+class Taken(NamedTuple):
+    """What a family in θ remembers of a factor's cavity.
+
+    Attributes:
+        before: The belief.
+        belief: The cavity as a belief; the belief itself where the cavity would be improper.
+        field: What the family remembers of the field.
+        natural: Natural parameters of the belief; this and the following are None where no site was removed.
+        fraction: ``()`` how much of the site was removed.
+        proper: ``()`` whether the cavity is proper.
+    """
+
+    before: Any
+    belief: Any
+    field: Any
+    natural: jax.Array | None = None
+    fraction: jax.Array | None = None
+    proper: jax.Array | None = None
+
+
+class InTheta(Family):
+    """The shared base of families whose sites are natural parameters of θ."""
+
+    sites_in_field: ClassVar[bool] = False
+
+    @abstractmethod
+    def field(self, window: Window, cavity: Any, slot: Any, factor: Factor) -> Outside:
+        """The field of a factor under a cavity; ``own`` of it is what ``project`` needs."""
+
+    @abstractmethod
+    def project(self, taken: Taken, answer: Answer) -> tuple[Any, jax.Array]:
+        """The projection of the tilted distribution onto the family, and whether it is proper."""
+
+    @abstractmethod
+    def share(self, belief: Any, site: jax.Array) -> jax.Array:
+        """Shares of the belief's precisions (and positive parameters) that a site makes up."""
+
+    @abstractmethod
+    def first_site(self, belief: Any, shares: jax.Array) -> jax.Array:
+        """A site that makes up these shares ``(N,)`` of the belief."""
+
+    @abstractmethod
+    def prior_log_norm(self, belief: Any, blocks: Sequence[Any], covered: np.ndarray) -> float:
+        """Log of the integral of the prior's blocks as unnormalised members of the family.
+
+        Args:
+            belief: The belief before any row.
+            blocks: The blocks.
+            covered: ``(N,)`` booleans: which coordinates of θ they cover.
+        """
+
+    @abstractmethod
+    def message(self, taken: Taken, message: Message) -> jax.Array:
+        """A message in the whitened field as a site in θ."""
+
+    @override
+    def cavity(
+        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
+    ) -> Outside:
+        before = window.belief
+        if site is None or exchange is None:
+            view = self.field(window, before, slot, factor)
+            return view._replace(own=Taken(before, before, view.own))
+        size, dtype = before.mean.shape[0], before.mean.dtype
+        limit, divisible = factor.rule.power_limit, factor.divisible
+        natural = self.natural(before)
+        fraction = jnp.zeros((), dtype) if limit else exchange.power
+        most = jnp.max(self.share(before, site))
+        whole = 1.0 - fraction * most > least_pivot(dtype)
+        if divisible and not limit:
+            fraction = jnp.where(whole, fraction, jnp.minimum(fraction, 0.9 / jnp.maximum(most, 0.9)))
+        cavity, proper = self.from_natural(natural - fraction * site, size)
+        proper &= 1.0 - fraction * most > least_pivot(dtype)
+        cavity = jax.tree.map(lambda a, b: jnp.where(proper, a, b), cavity, before)
+        view = self.field(window, cavity, slot, factor)
+        power = fraction if divisible and not limit else None
+        return view._replace(power=power, whole=whole, own=Taken(before, cavity, view.own, natural, fraction, proper))
+
+    @override
+    def exchange(
+        self,
+        outside: Outside,
+        answer: Answer,
+        factor: Factor,
+        site: jax.Array | None,
+        exchange: Exchange | None,
+    ) -> Update:
+        taken: Taken = outside.own
+        never = jnp.zeros((), bool)
+        if site is None or exchange is None or taken.natural is None or taken.fraction is None or taken.proper is None:
+            projected, proper = self.project(taken, answer)
+            return Update(None, None, never, proper, projected)
+        tilted: Any = answer.tilted
+        if factor.rule.power_limit:
+            proposed, proper = self.message(taken, tilted), ~never
+            evidence = tilted.log_z + 0.5 * jnp.sum(self.share(taken.before, site))
+        else:
+            projected, proper = self.project(taken, answer)
+            proposed = (self.natural(projected) - self.natural(taken.belief)) / taken.fraction
+            evidence = tilted.log_z + self.log_norm(taken.belief) - self.log_norm(taken.before)
+            evidence = evidence / taken.fraction
+        new = site + exchange.damping * (proposed - site)
+        after, fine = self.from_natural(taken.natural + (new - site), taken.before.mean.shape[0])
+        fine = fine & taken.proper & proper & jnp.all(jnp.isfinite(proposed))
+        return Update(new, evidence, never, fine, after)
+
+    @override
+    def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
+        belief = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), update.own, window.belief)
+        return window._replace(belief=belief)
+
+
+class IndependentGaussian(InTheta, Gaussian):
+    """What the diagonal and the spherical Gaussian share: one variance for each number, or one for all."""
+
+    @abstractmethod
+    def sds(self, variances: np.ndarray) -> np.ndarray:
+        """The family's root for these marginal variances ``(N,)``."""
+
+    @abstractmethod
+    def kept(self, bracket: jax.Array) -> jax.Array:
+        """What the family keeps of values ``(N,)``, one for each number of θ."""
+
+    @override
+    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+        sd = self.sds(variances_of_blocks(blocks, size))
+        # + 0 removes negative zeros, to which an update that adds nothing would give the other sign
+        return Belief(jnp.asarray(mean_of_blocks(blocks, size) + 0.0, dtype), jnp.asarray(sd, dtype))
+
+    @override
+    def blocks(self, belief: Belief) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        size = len(belief.mean)
+        sd = np.broadcast_to(np.asarray(belief.scale, float), (size,))
+        return [(np.arange(size), np.asarray(belief.mean, float), np.array(sd))]
+
+    @override
+    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+        rows, mean = field_of(window, slot, size)
+        return mean, rows * window.belief.scale
+
+    @override
+    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+        return window._replace(belief=self._moved(window.belief, q, shift, root))
+
+    def _moved(self, belief: Belief, q: jax.Array, shift: jax.Array, root: jax.Array) -> Belief:
+        mean, scale = belief
+        return Belief(mean + scale * (shift @ q), scale * jnp.sqrt(self.kept(diagonal_of_bracket(q, root))))
+
+    @override
+    def field(self, window: Window, cavity: Belief, slot: Any, factor: Factor) -> Outside:
+        rows, mean = field_of(window, slot, factor.field_size)
+        if cavity is not window.belief:
+            mean = mean + rows @ (cavity.mean - window.belief.mean)
+        scale, q = whiten(rows * cavity.scale)
+        finite = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale))
+        return Outside(mean, scale, None, finite, jnp.ones((), bool), q)
+
+    @override
+    def project(self, taken: Taken, answer: Answer) -> tuple[Belief, jax.Array]:
+        tilted: Any = answer.tilted
+        return self._moved(taken.belief, taken.field, tilted.shift, tilted.root), jnp.ones((), bool)
+
+    @override
+    def message(self, taken: Taken, message: Message) -> jax.Array:
+        mean, scale = taken.belief
+        q = taken.field
+        precision = self.kept(jnp.sum(q * (message.precision @ q), 0)) / scale**2
+        return jnp.concatenate([(message.slope @ q) / scale + precision * mean, jnp.atleast_1d(precision)])
+
+    @override
+    def natural(self, belief: Belief) -> jax.Array:
+        precision = 1.0 / (belief.scale * belief.scale)
+        return jnp.concatenate([belief.mean * precision, jnp.atleast_1d(precision)])
+
+    @override
+    def share(self, belief: Belief, site: jax.Array) -> jax.Array:
+        size = belief.mean.shape[0]
+        return jnp.broadcast_to(site[size:] * belief.scale**2, (size,))
+
+    @override
+    def spread(self, belief: Belief, size: int) -> jax.Array:
+        return jnp.broadcast_to(belief.scale, (size,))
+
+    @override
+    def distance(self, before: Belief, after: Belief) -> jax.Array:
+        """The largest move of a mean in the smaller of both standard deviations, or of one of these relatively."""
+        shift = jnp.abs(after.mean - before.mean) / jnp.minimum(before.scale, after.scale)
+        return jnp.maximum(jnp.max(shift), jnp.max(jnp.abs(jnp.log(after.scale / before.scale))))
+
+    @override
+    def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
+        return belief._replace(scale=jnp.sqrt((factor * belief.scale) ** 2 + noise**2))
+
+    @override
+    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+        return np.asarray(self.sds(root**2 if root.ndim == 1 else (root**2).sum(1)), dtype)

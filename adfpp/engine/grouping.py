@@ -1,0 +1,145 @@
+"""Makes the factors of a traced row: groups the elements of each observation by field, and chooses their rules.
+
+This is where a new kind of factor, or a new reason for choosing a rule, belongs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor, LocalBase, Observation, entered_by_theta
+from adfpp.engine.local_factor import with_local_latents
+from adfpp.engine.tilt import ClosedForm, Moments
+from adfpp.engine.trace import (
+    Cut,
+    Degree,
+    Trace,
+    depends_on,
+    gaussian_but_for,
+    only_moves,
+    shape_of,
+    size_of,
+    smallest_cut,
+)
+
+Names = Sequence[tuple[str, slice]]
+
+
+def build_factors(
+    trace: Trace,
+    observations: Sequence[Observation],
+    moments: Moments,
+    names: Names,
+    base: LocalBase | None = None,
+) -> list[Factor]:
+    """Groups every element of every observation by field and rule.
+
+    Args:
+        trace: Of one row: of ``f(theta, *inputs)``; with a base, of ``f((θ, z), *inputs)``.
+        observations: Where in its outputs each observation is.
+        moments: How tilted moments are to be computed.
+        names: Latents and where each is in θ, for the description of fields.
+        base: Of the continuous local numbers z, if there are any.
+    """
+    factors: list[Factor] = []
+    for observation in observations:
+        form = observation.closed if moments.closed else None
+        closed = None if form is None else _closed_cuts(trace, observation)
+        if closed is None:
+            form, cuts = None, [smallest_cut(trace, observation.log_prob, e) for e in range(observation.count)]
+        else:
+            cuts = closed
+        for elements in _alike(trace, observation, cuts, base):
+            factors.append(_factor(trace, observation, elements, cuts, form, moments, names, base))
+    return factors
+
+
+def _closed_cuts(trace: Trace, observation: Observation) -> list[Cut] | None:
+    """The fields for a closed form, if the distribution's parameters depend on θ as the closed form needs."""
+    fixed = (*observation.constants, observation.value, observation.counted)
+    constant = all(o is None or trace.degree(o) == Degree.CONSTANT for o in fixed)
+    if not constant or trace.degree(observation.field) != Degree.AFFINE:
+        return None
+    size = size_of(observation.field) // observation.count
+    return [Cut((observation.field,), (np.arange(e * size, (e + 1) * size),)) for e in range(observation.count)]
+
+
+def _alike(
+    trace: Trace, observation: Observation, cuts: Sequence[Cut], base: LocalBase | None
+) -> list[tuple[int, ...]]:
+    """The elements that one factor can hold: cut through the same values, with as many numbers of each kind."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for e, cut in enumerate(cuts):
+        entered = tuple(entered_by_theta(trace, cut, base))
+        key = (cut.values, tuple(len(i) for i in cut.indices), _local_numbers(observation, e), entered)
+        groups.setdefault(key, []).append(e)
+    return [tuple(elements) for elements in groups.values()]
+
+
+def _local_numbers(observation: Observation, element: int) -> int:
+    """How many continuous local numbers enter an element."""
+    return len(observation.components[element].numbers) if observation.components else 0
+
+
+def _factor(
+    trace: Trace,
+    observation: Observation,
+    elements: tuple[int, ...],
+    all_cuts: Sequence[Cut],
+    form: ClosedForm | None,
+    moments: Moments,
+    names: Names,
+    base: LocalBase | None,
+) -> Factor:
+    cuts = tuple(all_cuts[e] for e in elements)
+    size, described = cuts[0].size, _describe(trace, cuts[0], names)
+    if form is not None:
+        constants = ", ".join(form.constants)
+        why = f"closed form: {form.field} is affine" + (f", {constants} constant" if constants else "")
+        factor: ClosedFactor | IntegralFactor = ClosedFactor(
+            trace=trace,
+            observation=observation,
+            elements=elements,
+            cuts=cuts,
+            rule=form,
+            why=why,
+            field=described,
+            base=base,
+        )
+    else:
+        rule, why = moments.choose(size)
+        factor = IntegralFactor(
+            trace=trace,
+            observation=observation,
+            elements=elements,
+            cuts=cuts,
+            rule=rule,
+            why=why,
+            field=described,
+            base=base,
+        )
+        outer = gaussian_but_for(trace, cuts[0], observation.log_prob) if size > 1 and moments.conditional else None
+        if outer is not None:
+            rule, why = moments.choose_conditional(None if outer < 0 else outer)
+            factor = replace(factor, rule=rule, why=why)
+    if not observation.components:
+        return factor
+    own = _local_numbers(observation, elements[0])
+    return with_local_latents(factor, own, moments.choose(max(own, 1)).rule)
+
+
+def _describe(trace: Trace, cut: Cut, names: Names) -> str:
+    """What a field consists of: for each value cut through, its size and the latents that enter it."""
+    pieces = []
+    for value, indices in zip(cut.values, cut.indices, strict=True):
+        if value is trace.theta:
+            touched = np.zeros(shape_of(value), bool)
+            touched[indices] = True
+        else:
+            touched = depends_on(trace, value)
+        latents = [name for name, where in names if touched[where].any()]
+        exact = value is trace.theta or (len(latents) == 1 and only_moves(trace, value))
+        words = ", ".join(latents) if exact else f"affine in {', '.join(latents)}"
+        pieces.append(f"{words} ({len(indices)})" if len(indices) > 1 else words)
+    return "; ".join(pieces) if pieces else "none: the row does not depend on the latents"

@@ -1,0 +1,233 @@
+"""The two halves of a row's program: the affine one before a cut and the one behind it, a function of the field alone.
+
+Elements of an observation that are cut through the same values share both halves, so that they are compiled once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jaxtyping import Array, Float, Int
+
+from adfpp.engine.tilt.landmarks import Landmarks
+from adfpp.engine.trace.cut import Cut
+from adfpp.engine.trace.interpret import (
+    Atom,
+    Env,
+    Equation,
+    Variable,
+    bind,
+    dtype_of,
+    evaluate,
+    needed_equations,
+    read,
+    shape_of,
+    size_of,
+    variables_of,
+)
+from adfpp.engine.trace.landmarks import find_crossings
+from adfpp.engine.trace.touch import ELEMENTWISE
+from adfpp.engine.trace.tracing import Trace, trace
+
+Fields = tuple[Float[Array, "E k N"], Float[Array, "E k"]]
+
+# Primitives behind which an element of a vector may be computed from a number in the vector's place.
+_STRETCHES = frozenset("broadcast_in_dim reshape squeeze copy".split())
+
+
+def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
+    """The fields of several cuts through the same values.
+
+    Returns:
+        ``f(theta, *inputs) -> (A, h)``: the field of cut e is ``h[e]`` at theta and changes by ``A[e] @ change``. A
+        does not depend on theta.
+    """
+    values = cuts[0].values
+    equations = needed_equations(trace.equations, values, frozenset([trace.theta]))
+    positions = _positions(cuts)
+
+    def fields(theta: Float[Array, " N"], *inputs: Any) -> Float[Array, "E k"]:
+        env = trace.environment(inputs) | {trace.theta: theta}
+        evaluate(equations, env)
+        flat = [jnp.ravel(env[v]).astype(theta.dtype) for v in values]
+        if len(cuts) == 1:
+            flat = [f if len(i) == f.size else f[i] for f, i in zip(flat, cuts[0].indices, strict=True)]
+            return (flat[0] if len(flat) == 1 else jnp.concatenate(flat))[None]
+        return jnp.concatenate(flat)[positions]
+
+    def matrices(theta: Float[Array, " N"], *inputs: Any) -> Fields:
+        value, pull = jax.vjp(lambda t: fields(t, *inputs), theta)
+        if value.size == 1:
+            (rows,) = pull(jnp.ones_like(value))
+        else:
+            (rows,) = jax.vmap(pull)(jnp.eye(value.size, dtype=value.dtype).reshape((value.size, *value.shape)))
+        return rows.reshape(value.shape + theta.shape), value
+
+    return matrices
+
+
+def behind_alone(trace: Trace, values: Sequence[Variable], output: Atom) -> bool:
+    """Whether an output depends on θ by way of these values alone."""
+    behind = needed_equations(trace.equations, [output], frozenset(values))
+    return output is not trace.theta and all(v is not trace.theta for e in behind for v in e.invars)
+
+
+def _positions(cuts: Sequence[Cut]) -> Int[np.ndarray, "E k"]:
+    """The positions of each cut's field in the concatenation of all its values, flattened."""
+    sizes = [size_of(v) for v in cuts[0].values]
+    if not sizes:  # elements that do not depend on θ
+        return np.zeros((len(cuts), 0), int)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    return np.array([np.concatenate([s + i for s, i in zip(starts, c.indices, strict=True)]) for c in cuts])
+
+
+# ------------------------------------------------------------------------------------------- behind the cut
+
+
+class Tail:
+    """What lies behind the cuts of several elements of one output.
+
+    Calling it with a row's inputs computes what does not depend on the field and gives a ``PreparedTail``.
+    """
+
+    def __init__(self, trace: Trace, cuts: Sequence[Cut], output: Atom, elements: Sequence[int]) -> None:
+        """Takes the program apart.
+
+        Args:
+            trace: Of a row.
+            cuts: Of the elements, all through the same values.
+            output: The log-density of all elements.
+            elements: Their places in the flattened output.
+        """
+        self.trace, self.output = trace, output
+        self.values, self.indices = cuts[0].values, cuts[0].indices
+        self.elements = np.asarray(elements)
+        self.positions = _positions(cuts) if len(cuts) > 1 else None
+        self.fixed: list[Equation] = []
+        self.moving: list[Equation] = []
+        varying = set(self.values)
+        for equation in needed_equations(trace.equations, [output], frozenset(self.values)):
+            if varying.isdisjoint(variables_of(equation.invars)):
+                self.fixed.append(equation)
+            else:
+                self.moving.append(equation)
+                varying |= set(equation.outvars)
+        # Landmarks help with fields of one number only.
+        known = cuts[0].size == 1
+        self.crossings = find_crossings(trace, self.moving, output, elements) if known else None
+        self.separable = _separable(self.moving, cuts, output, elements)
+
+    def __call__(self, *inputs: Any) -> "PreparedTail":
+        """The tail at a row's inputs."""
+        known = self.trace.environment(inputs)
+        # Vectors are evaluated as a whole: elements that do not matter here may depend on θ past the cut.
+        known[self.trace.theta] = jnp.zeros(self.trace.size, dtype_of(self.trace.theta))
+        evaluate(self.fixed, known)
+        return PreparedTail(self, known)
+
+    def unflattened(self, h: Float[Array, " k"], e: Any) -> list[Array]:
+        """The values cut through, from the field of element e; 0 where an element of them is not in the field."""
+        if not self.values:
+            return []
+        sizes = [size_of(v) for v in self.values]
+        if self.positions is None:
+            pieces = jnp.split(h, np.cumsum([len(i) for i in self.indices])[:-1])
+            parts = [
+                piece if len(i) == size else jnp.zeros(size, h.dtype).at[i].set(piece)
+                for piece, i, size in zip(pieces, self.indices, sizes, strict=True)
+            ]
+        else:
+            flat = jnp.zeros(sum(sizes), h.dtype).at[jnp.asarray(self.positions)[e]].set(h)
+            parts = jnp.split(flat, np.cumsum(sizes)[:-1])
+        return [p.reshape(shape_of(v)).astype(dtype_of(v)) for v, p in zip(self.values, parts, strict=True)]
+
+    def chosen(self, flat: Array, places: np.ndarray, e: Any) -> Array:
+        """The entries of a flattened array that belong to element e; ``places`` has one row for each element."""
+        return flat[places[0]] if self.positions is None else flat[jnp.asarray(places)[e]]
+
+
+class PreparedTail:
+    """What lies behind a cut, at one row."""
+
+    def __init__(self, tail: Tail, known: Env) -> None:
+        self.tail, self.known = tail, known
+
+    def log_factor(self, h: Float[Array, " k"], e: Any = 0) -> Float[Array, ""]:
+        """The log-density of element ``elements[e]`` when its field is h."""
+        if self.tail.separable:
+            return self._single(h, e)
+        env = self._behind(h, e)
+        return self.tail.chosen(jnp.ravel(read(self.tail.output, env)), self.tail.elements, e)
+
+    def landmarks(self, dtype: Any, e: Any = 0) -> Landmarks:
+        """Where the log-density of element ``elements[e]``, of a field of one number, may peak or bend."""
+        crossings = self.tail.crossings
+        if crossings is None or not crossings.pairs:
+            return Landmarks(jnp.zeros(0, dtype), 0)
+        ends = []  # the differences are affine in h: two values give their zeros
+        for h in (0.0, 1.0):
+            env = self._behind(jnp.full(1, h, dtype), e)
+            differences = [read(a, env) - (0.0 if b is None else read(b, env)) for a, b in crossings.pairs]
+            flat = jnp.concatenate([jnp.ravel(d) for d in differences])
+            ends.append(self.tail.chosen(flat, crossings.places, e))
+        slope = ends[1] - ends[0]
+        zeros = jnp.where(slope != 0, -ends[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan)
+        return Landmarks(zeros.astype(dtype), crossings.centres)
+
+    def _behind(self, h: Float[Array, " k"], e: Any) -> Env:
+        """The values of all variables behind the cut."""
+        env = self.known | dict(zip(self.tail.values, self.tail.unflattened(h, e), strict=True))
+        evaluate(self.tail.moving, env)
+        return env
+
+    def _single(self, h: Float[Array, " k"], e: Any) -> Float[Array, ""]:
+        """As ``log_factor``: computes one element of each vector instead of all of them."""
+        place = jnp.asarray(self.tail.elements)[e]
+        env: Env = {v: h[i].astype(dtype_of(v)) for i, v in enumerate(self.tail.values)}
+
+        def element(value: Atom) -> Any:
+            if isinstance(value, jex.Literal) or value in env:
+                return read(value, env)
+            known = self.known[value]
+            return jnp.asarray(known)[place] if jnp.ndim(known) else known
+
+        for equation in self.tail.moving:
+            if equation.primitive.name in ELEMENTWISE:
+                env[equation.outvars[0]] = bind(equation, [element(v) for v in equation.invars])[0]
+            else:  # one of _STRETCHES
+                env[equation.outvars[0]] = element(equation.invars[0])
+        return element(self.tail.output)
+
+
+def _separable(moving: Sequence[Equation], cuts: Sequence[Cut], output: Atom, elements: Sequence[int]) -> bool:
+    """Whether each element of a vector behind several cuts can be computed by itself, on numbers for vectors."""
+    size = size_of(output)
+    if len(cuts) < 2 or shape_of(output) != (size,) or output in cuts[0].values:
+        return False
+    shapes = ((), (size,))
+    for equation in moving:
+        literals_are_numbers = all(
+            shape_of(v) == () if isinstance(v, jex.Literal) else shape_of(v) in shapes for v in equation.invars
+        )
+        if equation.primitive.name not in ELEMENTWISE | _STRETCHES or not literals_are_numbers:
+            return False
+        if len(equation.outvars) != 1 or shape_of(equation.outvars[0]) not in shapes:
+            return False
+    for cut, place in zip(cuts, elements, strict=True):
+        for value, indices in zip(cut.values, cut.indices, strict=True):
+            if len(indices) != 1 or shape_of(value) not in shapes:
+                return False
+            if shape_of(value) == (size,) and size > 1 and indices[0] != place:
+                return False
+    return True
+
+
+def scalar_factor(f: Callable[[Array], Array], dtype: Any) -> tuple[Callable[..., Float[Array, ""]], Landmarks]:
+    """A log-factor of one number ``(1,) -> ()``, prepared as those of a model are: itself, and its landmarks."""
+    traced = trace(lambda h: [f(h).reshape(1)], jax.ShapeDtypeStruct((1,), dtype))
+    cut = Cut((traced.theta,), (np.arange(1),))
+    prepared = Tail(traced, [cut], traced.outputs[0], [0])()
+    return prepared.log_factor, prepared.landmarks(dtype)

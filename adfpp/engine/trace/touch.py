@@ -1,0 +1,241 @@
+"""Which elements of earlier values, and with them which coordinates of θ, some elements of a value read.
+
+Masks of booleans are carried backwards through the equations. A primitive that is not known here reads all of its
+operands: that may count too much, but never too little.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex
+from jaxtyping import Bool, Int
+
+from adfpp.engine.trace.degree import Degree
+from adfpp.engine.trace.interpret import (
+    Atom,
+    Equation,
+    Variable,
+    bind,
+    needed_equations,
+    shape_of,
+)
+from adfpp.engine.trace.tracing import Trace
+
+Mask = Bool[np.ndarray, "..."]
+
+# Every element of the output is one of the operand's.
+MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
+# An element of the output reads the elements of the operands at the same place; axes of length 1 are stretched.
+ELEMENTWISE = frozenset(
+    "stop_gradient abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
+    "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac "
+    "integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter not or polygamma pow "
+    "reduce_precision regularized_incomplete_beta rem round rsqrt select_n sign sin sinh sqrt square sub tan tanh xor "
+    "zeta".split()
+)
+_REDUCTIONS = frozenset("reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or argmax argmin".split())
+
+
+# ------------------------------------------------------------------------------------------------- elements
+
+
+def one_element(value: Atom, element: int) -> Mask:
+    """The mask of one element of a value, counted in row-major order."""
+    mask = np.zeros(shape_of(value), bool)
+    mask.reshape(-1)[element] = True
+    return mask
+
+
+def elements_read(trace: Trace, output: Variable, wanted: Mask) -> dict[Variable, Mask]:
+    """For some elements of one output: which elements of every earlier value they may depend on."""
+    masks = {output: wanted}
+    for equation in reversed(needed_equations(trace.equations, [output])):
+        operands = _operand_masks(equation, [masks.get(v) for v in equation.outvars])
+        for v, needed in zip(equation.invars, operands, strict=True):
+            if not isinstance(v, jex.Literal):
+                masks[v] = masks[v] | needed if v in masks else needed
+    return masks
+
+
+def depends_on(trace: Trace, output: Atom) -> Bool[np.ndarray, " N"]:
+    """The coordinates of θ that an output may depend on, as booleans."""
+    if isinstance(output, jex.Literal) or trace.degree(output) == Degree.CONSTANT:
+        return np.zeros(trace.size, bool)
+    return coordinates_read(trace, output, np.ones(shape_of(output), bool))
+
+
+def coordinates_read(trace: Trace, output: Variable, wanted: Mask) -> Bool[np.ndarray, " N"]:
+    """The coordinates of θ that some elements of one output may depend on, as booleans."""
+    return elements_read(trace, output, wanted).get(trace.theta, np.zeros(trace.size, bool))
+
+
+def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Mask]:
+    """The elements of each operand that the wanted elements of the outputs read."""
+    name, shapes = equation.primitive.name, [shape_of(v) for v in equation.invars]
+    everything = [np.ones(s, bool) for s in shapes]
+    if len(wanted) != 1 or wanted[0] is None:
+        return everything
+    out = wanted[0]
+    if name in MOVES and len(shapes) == 1 and not isinstance(equation.invars[0], jex.Literal):
+        source = np.zeros(shapes[0], bool)
+        source.reshape(-1)[_sources(equation, shapes[0])[out]] = True
+        return [source]
+    if name == "concatenate":
+        axis = equation.params["dimension"]
+        return np.split(out, np.cumsum([s[axis] for s in shapes])[:-1], axis=axis)
+    if name in _REDUCTIONS:
+        kept = np.expand_dims(out, equation.params["axes"])
+        return [np.broadcast_to(kept, shapes[0])]
+    if name == "dot_general":
+        return _product_masks(equation, shapes, out)
+    if name in ELEMENTWISE and all(len(s) in (0, out.ndim) for s in shapes):
+        return [_before_stretching(out, s) for s in shapes]
+    if name == "stack":
+        return list(np.moveaxis(out, equation.params["axis"], 0))
+    if name == "gather":
+        return [_gather_mask(equation, shapes[0], out), *everything[1:]]
+    return everything
+
+
+def _sources(equation: Equation, shape: tuple[int, ...]) -> Int[np.ndarray, "..."]:
+    """Where each element of a data movement's output comes from: the movement applied to positions."""
+    with jax.ensure_compile_time_eval():
+        positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+        return np.asarray(bind(equation, [positions])[0])
+
+
+def _before_stretching(out: Mask, shape: tuple[int, ...]) -> Mask:
+    """Needed elements of an operand that is stretched, along axes of length 1, to the output."""
+    if shape == ():
+        return np.array(out.any())
+    stretched = tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b)
+    return np.asarray(out.any(axis=stretched, keepdims=True))
+
+
+def _gather_mask(equation: Equation, shape: tuple[int, ...], out: Mask) -> Mask:
+    """Needed elements of a gather's operand: along batching axes those of the output, along the others all."""
+    numbers = equation.params["dimension_numbers"]
+    operand, indices = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    if not operand:
+        return np.ones(shape, bool)
+    # The output's axes that are no offsets are the axes of the indices but the last, in order.
+    batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
+    kept = [batch[i] for i in indices]
+    wanted = np.asarray(out.any(axis=tuple(d for d in range(out.ndim) if d not in kept)))
+    wanted = wanted.transpose(np.argsort(np.argsort(kept)))  # axes in the order of operand_batching_dims
+    needed = np.zeros(shape, bool)
+    np.moveaxis(needed, operand, range(len(operand)))[wanted] = True
+    return needed
+
+
+def _product_masks(equation: Equation, shapes: Sequence[tuple[int, ...]], out: Mask) -> list[Mask]:
+    """Needed elements of both operands of a ``dot_general``, whose output has batch, left and right axes."""
+    (left_contract, right_contract), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    left_free = [d for d in range(len(shapes[0])) if d not in left_contract and d not in left_batch]
+    right_free = [d for d in range(len(shapes[1])) if d not in right_contract and d not in right_batch]
+    batch = len(left_batch)
+    left_out = out.any(axis=tuple(range(batch + len(left_free), out.ndim)))
+    right_out = out.any(axis=tuple(range(batch, batch + len(left_free))))
+    masks = []
+    for shape, kept_axes, kept in (
+        (shapes[0], [*left_batch, *left_free], left_out),
+        (shapes[1], [*right_batch, *right_free], right_out),
+    ):
+        axes = [*kept_axes, *(d for d in range(len(shape)) if d not in kept_axes)]
+        stretched = kept.reshape(kept.shape + (1,) * (len(axes) - len(kept_axes)))
+        masks.append(np.broadcast_to(stretched, [shape[d] for d in axes]).transpose(np.argsort(axes)))
+    return masks
+
+
+# ------------------------------------------------------------------------------------------------- fields
+
+
+class Reach(NamedTuple):
+    """Which coordinates of θ the numbers of some fields read.
+
+    Attributes:
+        touched: ``(k, N)``: those that number i may read, in any row.
+        most: ``(k, parts)``: how many coordinates of each part it reads at once, at most; an entry that is picked by
+            an index counts as one.
+    """
+
+    touched: Bool[np.ndarray, "k N"]
+    most: Int[np.ndarray, "k parts"]
+
+
+def reach(
+    trace: Trace, values: Sequence[Variable], indices: Sequence[Sequence[np.ndarray]], parts: Sequence[np.ndarray]
+) -> Reach:
+    """What fields that consist of elements of the same affine values read of θ, and of some parts of it.
+
+    Args:
+        trace: Of a row.
+        values: The affine values.
+        indices: For each field and each value, the elements that belong to the field.
+        parts: The coordinates of θ of each part.
+    """
+    touched: list[Bool[np.ndarray, " N"]] = []
+    most: list[list[int]] = []
+    for j, value in enumerate(values):
+        at_once = [_read_at_once(trace, value, part) for part in parts]
+        for i in range(len(indices[0][j])):
+            seen = np.zeros(trace.size, bool)
+            for field in indices:
+                seen |= coordinates_read(trace, value, one_element(value, field[j][i]))
+            touched.append(seen)
+            most.append([min(n, int(seen[part].sum())) for n, part in zip(at_once, parts, strict=True)])
+    return Reach(np.array(touched, bool).reshape(-1, trace.size), np.array(most, int).reshape(-1, len(parts)))
+
+
+def _read_at_once(trace: Trace, value: Variable, part: np.ndarray) -> int:
+    """How many coordinates of a part of θ an element of an affine value is made of, at most."""
+    counts = {trace.theta: 1}
+    for equation in needed_equations(trace.equations, [value]):
+        own = [0 if isinstance(v, jex.Literal) else counts.get(v, 0) for v in equation.invars]
+        together = _combined(equation, own) * _terms_of(equation, trace.size)
+        for v in equation.outvars:
+            there = together and trace.degree(v) != Degree.CONSTANT and depends_on(trace, v)[part].any()
+            counts[v] = together if there else 0
+    return counts.get(value, 0)
+
+
+def _combined(equation: Equation, counts: Sequence[int]) -> int:
+    """From how many coordinates each element of the operands is made to how many one term of the output is."""
+    if equation.primitive.name in ("concatenate", "stack", "select_n"):
+        return max(counts, default=0)
+    return sum(counts)
+
+
+def _terms_of(equation: Equation, size: int) -> int:
+    """How many elements of an operand an element of the output adds up; θ's length where that is not known."""
+    name = equation.primitive.name
+    if name in MOVES | ELEMENTWISE | {"concatenate", "gather", "dynamic_slice", "stack"}:
+        return 1
+    if name == "dot_general":
+        (axes, _), _ = equation.params["dimension_numbers"]
+    elif name == "reduce_sum":
+        axes = equation.params["axes"]
+    elif name == "cumsum":
+        axes = (equation.params["axis"],)
+    else:
+        return size
+    shape = shape_of(equation.invars[0])
+    return math.prod(shape[a] for a in axes)
+
+
+def only_moves(trace: Trace, value: Variable) -> bool:
+    """Whether a value consists of coordinates of θ as they are, merely picked out."""
+    while value is not trace.theta:
+        equation = trace.equations[trace.producers[value]]
+        source = equation.invars[0]
+        if equation.primitive.name not in _PICKS or isinstance(source, jex.Literal):
+            return False
+        value = source
+    return True
+
+
+_PICKS = frozenset("slice squeeze reshape gather broadcast_in_dim dynamic_slice copy".split())

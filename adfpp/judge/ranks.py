@@ -1,0 +1,145 @@
+"""Where rows fell among what was predicted of them: one step ahead, or from all the other rows.
+
+If the predictions are calibrated, the ranks are uniform on (0, 1).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.status import Status
+from adfpp.learn.importance import GOOD_K, Reweighted, psislw
+from adfpp.model import Joint
+
+_DRAWS = 200  # replications of a row behind its rank
+_RANKED = 0.9  # share of rows whose weights must be good for leave-one-out ranks
+_FEWEST = 10  # ranks that a test of their distribution needs
+
+
+class Replay(NamedTuple):
+    """The rows absorbed once more, with predictions of some of them.
+
+    Attributes:
+        ranks: Ranks in (0, 1) of the rows that were predicted.
+        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order absorbed.
+        status: ``(n,)`` its status.
+    """
+
+    ranks: np.ndarray
+    log_z: np.ndarray
+    status: np.ndarray
+
+
+def one_step_ahead(
+    learner: Any,
+    joint: Joint,
+    rng_key: jax.Array,
+    order: np.ndarray,
+    prior: Any,
+    most: int,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Replay:
+    """Absorbs the rows once more and ranks some of them among what was predicted before they were absorbed.
+
+    Args:
+        learner: The ``ADF``.
+        joint: The model with its data.
+        rng_key: Key.
+        order: In which the rows are absorbed.
+        prior: As in ``ADF.init``.
+        most: Rows to predict, at most.
+        args: The model's arguments.
+        kwargs: Its keyword arguments.
+    """
+    state = learner.init(rng_key, *args, prior=prior, **kwargs)
+    stride = max(1, -(-joint.length // most))
+    stride = 1 << (stride - 1).bit_length()  # batches of a power of two are absorbed without padding
+    ranks, log_z, statuses = [], [], []
+    for step, start in enumerate(range(0, joint.length, stride)):
+        batch = order[start : start + stride]
+        keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
+        theta = learner.get_posterior(state).draw(keys[0], _DRAWS)
+        replicas = joint.replicate(keys[1], theta, int(batch[0]))
+        batch_args, batch_kwargs = _rows(joint, batch, args, kwargs)
+        state, info = learner.update(state, *batch_args, **batch_kwargs)
+        info = jax.device_get(info)
+        log_z.append(info.log_z)
+        statuses.append(info.status)
+        if info.status[0] < Status.NOT_FINITE:
+            ranks += _ranks(replicas, keys[2], step)
+    return Replay(np.array(ranks), np.concatenate(log_z), np.concatenate(statuses))
+
+
+def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: np.ndarray, most: int) -> np.ndarray:
+    """Ranks of some rows among what the rest of the data predicts of them, by importance weights of draws.
+
+    Args:
+        joint: The model with its data.
+        weighted: The posterior of all absorbed rows, by importance weights.
+        rng_key: Key.
+        absorbed: Numbers of the rows that were absorbed.
+        most: Rows to rank, at most.
+
+    Returns:
+        Ranks in (0, 1), none where the weights are not good enough for most rows.
+    """
+    rows = absorbed[:: max(1, -(-len(absorbed) // max(most, 1)))] if most > 0 else absorbed[:0]
+    if not len(rows):
+        return np.zeros(0)
+    logs = joint.log_likelihood(weighted.theta, rows)
+    log_lik = np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0).T  # (rows, S)
+    with np.errstate(invalid="ignore"):  # a draw that a row makes impossible has no weight either
+        ratios = np.where(np.isfinite(log_lik), weighted.log_weights - log_lik, -np.inf)
+    if weighted.exact:  # these are all values of θ: there is no tail to smooth
+        log_weights = ratios - np.logaddexp.reduce(ratios, axis=-1, keepdims=True)
+    else:
+        log_weights, k = psislw(ratios)
+        if np.mean(k <= GOOD_K) < _RANKED:
+            return np.zeros(0)
+    ranks = []
+    for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
+        keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
+        chosen = np.asarray(jax.random.categorical(keys[0], log_weight, shape=(_DRAWS,)))
+        replicas = joint.replicate(keys[1], jnp.asarray(weighted.theta[chosen]), int(row))
+        ranks += _ranks(replicas, keys[2], step)
+    return np.array(ranks)
+
+
+def calibration(ranks: np.ndarray) -> float:
+    """P-value of a Kolmogorov-Smirnov test that ranks are uniform; NaN for too few of them."""
+    from scipy import stats  # a slow import
+
+    return float(stats.kstest(ranks, "uniform").pvalue) if len(ranks) >= _FEWEST else math.nan
+
+
+def _ranks(replicas: Mapping[str, tuple[np.ndarray, np.ndarray]], rng_key: jax.Array, step: int) -> list[float]:
+    """Rank of one element of each observation of a row."""
+    uniform = np.asarray(jax.random.uniform(rng_key, (len(replicas),)))
+    return [_rank(drawn, value, u, step) for (drawn, value), u in zip(replicas.values(), uniform, strict=True)]
+
+
+def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> float:
+    """Rank of one element of an observed value ``(elements,)`` among its replicas, ties broken at random."""
+    element = step % value.size
+    below, equal = np.sum(drawn[:, element] < value[element]), np.sum(drawn[:, element] == value[element])
+    return float((below + uniform * (equal + 1)) / (len(drawn) + 1))
+
+
+def _rows(
+    joint: Joint, batch: np.ndarray, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call's arguments with some rows of those that carry rows."""
+    carriers = {id(a) for a in joint.rows}
+
+    def cut(leaf: Any) -> Any:
+        return np.asarray(leaf[batch]) if id(leaf) in carriers else leaf
+
+    out = jax.tree.map(cut, (args, dict(kwargs)))
+    if "dt" in kwargs:
+        out[1]["dt"] = np.broadcast_to(np.asarray(kwargs["dt"]), (joint.length,))[batch]
+    return out

@@ -1,0 +1,315 @@
+"""A data set as the schedules see it: a chunk of rows at a time, through the compiled sweeps, and what is reached."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.families import Belief, Exchange
+from adfpp.engine.kernel import Draws
+from adfpp.engine.status import Status, VisitInfo, empty_info
+from adfpp.learn.ep import sweeps
+from adfpp.learn.ep.iterate import History, Limits, Progress
+from adfpp.learn.ep.sweeps import Sites, Summed
+from adfpp.learn.start import Base
+from adfpp.learn.stream import padded
+from adfpp.model import Program
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_PRIOR_PASSES = 2  # visits of the prior's factors a sweep: they are few, and depend closely on each other
+
+
+@dataclass
+class Current:
+    """What a run of EP has reached.
+
+    Attributes:
+        belief: The last proper belief.
+        sites: The rows' sites that it is made of, NumPy arrays that are written to.
+        priors: The prior's sites.
+        info: What happened to the rows, NumPy arrays ``(n,)``.
+        prior_info: What happened to the prior's factors when they were last visited.
+        base: What takes the place of the base, where rows have been absorbed into it.
+        kept: The rows that keep their sites, where not all do.
+        memory: What the schedule remembers between steps.
+        before: The sites before the last step, to name the rows that move most.
+        log_evidence: EP's estimate.
+    """
+
+    belief: Any
+    sites: tuple[np.ndarray, ...]
+    priors: dict[str, jax.Array]
+    info: VisitInfo
+    prior_info: dict[str, VisitInfo] = field(default_factory=dict)
+    base: Base | None = None
+    kept: np.ndarray | None = None
+    memory: Any = None
+    before: tuple[np.ndarray, ...] | None = None
+    log_evidence: float = np.nan
+
+    def copied_sites(self) -> tuple[np.ndarray, ...]:
+        """The rows' sites as they are now."""
+        self.before = tuple(a.copy() for a in self.sites)
+        return self.before
+
+    @property
+    def prior_status(self) -> dict[str, int]:
+        """The worst status of each of the prior's factors."""
+        return {key: int(info.status) for key, info in self.prior_info.items()}
+
+    @property
+    def held(self) -> bool:
+        """Whether any site could not be exchanged."""
+        return bool((self.info.status == Status.HELD).any()) or Status.HELD in self.prior_status.values()
+
+    def converged(self, history: History, tol: float) -> bool:
+        """Whether the last step was small enough, with no site held."""
+        return bool(len(history)) and history.sizes[-1] <= tol and not self.held
+
+    def unsettled(self) -> np.ndarray:
+        """The rows whose sites moved most in the last step."""
+        if self.before is None:
+            return np.zeros(0, int)
+        change = sum(
+            np.abs(a - b).reshape(len(a), -1).sum(1) / (np.abs(a).reshape(len(a), -1).max(1) + 1e-300)
+            for a, b in zip(self.sites, self.before, strict=True)
+        )
+        return np.argsort(-np.asarray(change))[:5]
+
+
+@dataclass
+class Problem:
+    """A data set with the options of a run.
+
+    Attributes:
+        program: The model as it was read.
+        rows: All row arrays.
+        shared: The shared arrays.
+        base: The part of the prior that belongs to the family: a ``Base``, or a ``ThetaBase`` for sites in θ.
+        chunk: Rows at a time.
+        rng_key: For the orders in which rows are visited.
+        draw_key: For moment rules that draw.
+        power: The fraction of a factor that is tilted with at a time.
+        limits: Of the loop.
+        batch_size: Rows visited at a time by some schedules.
+        progress: The progress bar.
+        warm: A belief that has seen all rows already, to make the first sites from.
+        resumed: Whether the sites are those of an earlier run.
+    """
+
+    program: Program
+    rows: Sequence[Any]
+    shared: Sequence[Any]
+    base: Any
+    chunk: int
+    rng_key: jax.Array
+    draw_key: jax.Array | None
+    power: float
+    limits: Limits
+    batch_size: int | None
+    progress: Progress
+    warm: Belief | None = None
+    resumed: bool = False
+    orders: int = 0
+    _kept: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.shared = [jnp.asarray(a) for a in self.shared]
+        if not any(self.family.draws(f) for f in self.program.factors):
+            self.draw_key = None
+
+    @property
+    def family(self) -> Any:
+        """How the belief is stored."""
+        return self.program.family
+
+    @property
+    def total(self) -> int:
+        """Number of rows."""
+        return self.rows[0].shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """Of θ."""
+        return self.program.dtype
+
+    def order(self) -> np.ndarray:
+        """A new random order of the rows."""
+        self.orders += 1
+        return np.asarray(jax.random.permutation(jax.random.fold_in(self.rng_key, self.orders), self.total))
+
+    def chunks(self, order: np.ndarray | None = None, size: int | None = None) -> Iterator[tuple[Any, list[Any], int]]:
+        """Chunks of rows as (their places, their arrays padded to a power of two, how many they are)."""
+        size = min(size or self.chunk, self.chunk)
+        total = self.total if order is None else len(order)
+        if order is None and total <= size:
+            if self._kept is None:
+                self._kept = [jnp.asarray(padded(a, padded_length(total))) for a in self.rows]
+            yield slice(0, total), self._kept, total
+            return
+        for start in range(0, total, size):
+            where: Any = slice(start, min(start + size, total)) if order is None else order[start : start + size]
+            count = min(size, total - start)
+            yield where, [padded(a[where], padded_length(count)) for a in self.rows], count
+
+    def sites_of(self, sites: Sequence[np.ndarray], where: Any, count: int) -> Sites:
+        """The sites of a chunk."""
+        return tuple(padded(a[where], padded_length(count)) for a in sites)
+
+    def draws(self, where: Any, count: int) -> Draws | None:
+        """Keys of a chunk: a row has the same random points in every sweep, or its site would never settle."""
+        if self.draw_key is None:
+            return None
+        return Draws(self.draw_key, padded(np.arange(self.total)[where], padded_length(count)))
+
+    def exchange(self, damping: float) -> Exchange:
+        """How sites are exchanged."""
+        return Exchange(jnp.asarray(self.power, self.dtype), jnp.asarray(damping, self.dtype))
+
+    def blank(self) -> VisitInfo:
+        """The info of rows that have not been visited."""
+        return VisitInfo(*(np.array(a) for a in empty_info(self.total, self.dtype, True)))
+
+    # ------------------------------------------------------------------------------------------ sweeps
+
+    def visit_in_order(
+        self, belief: Any, sites: Sequence[np.ndarray], info: VisitInfo, order: np.ndarray, damping: float
+    ) -> Any:
+        """Visits rows one after the other in this order; ``sites`` and ``info`` are written to."""
+        for where, rows, count in self.chunks(order):
+            own, exchange, draws = self.sites_of(sites, where, count), self.exchange(damping), self.draws(where, count)
+            belief, new, now = sweeps.visit_in_order(
+                self.program, belief, rows, self.shared, own, exchange, count, draws
+            )
+            put(sites, new, where, count)
+            put(info, now, where, count)
+            self.progress.rows(count)
+        return belief
+
+    def propose(
+        self, belief: Belief, where: Any, rows: Sequence[Any], count: int, sites: Sequence[Any]
+    ) -> tuple[Sites, VisitInfo, Summed]:
+        """The new sites of a chunk, visited at once."""
+        power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, count)
+        return sweeps.propose_sites_compiled(self.program, belief, rows, self.shared, tuple(sites), power, count, draws)
+
+    def propose_all(self, belief: Belief, sites: Sequence[np.ndarray]) -> tuple[list[np.ndarray], VisitInfo, Summed]:
+        """The new sites of all rows, visited at once."""
+        proposed = [np.empty_like(a) for a in sites]
+        info, total = self.blank(), None
+        for where, rows, count in self.chunks():
+            new, now, summed = self.propose(belief, where, rows, count, self.sites_of(sites, where, count))
+            total = summed if total is None else jax.tree.map(jnp.add, total, summed)
+            put(proposed, new, where, count)
+            put(info, now, where, count)
+            self.progress.rows(count)
+        assert total is not None
+        return proposed, info, total
+
+    def sum(self, belief: Belief, rows: Sequence[Any], count: int, sites: Sequence[Any]) -> Summed:
+        """What the sites of a chunk add up to."""
+        return sweeps.sum_sites_compiled(self.program, belief, rows, self.shared, tuple(sites), count)
+
+    def sum_all(self, belief: Belief, sites: Sequence[np.ndarray], order: np.ndarray | None = None) -> Summed:
+        """What the sites of all rows, or of some, add up to."""
+        total = None
+        for where, rows, count in self.chunks(order):
+            summed = self.sum(belief, rows, count, self.sites_of(sites, where, count))
+            total = summed if total is None else jax.tree.map(jnp.add, total, summed)
+        assert total is not None
+        return total
+
+    def rebuild(
+        self, belief: Belief, priors: Mapping[str, jax.Array], summed: Summed, damping: float = 1.0, fresh: bool = True
+    ) -> tuple[Belief, float, float]:
+        """The belief of base, prior and summed sites, the fraction applied, and how far all of the change would go."""
+        new, share, step = sweeps.rebuild(
+            self.program,
+            belief,
+            self.base,
+            priors,
+            self.shared,
+            summed,
+            jnp.asarray(damping, self.dtype),
+            jnp.asarray(fresh),
+        )
+        share, step = jax.device_get((share, step))
+        return new, float(share), float(step)
+
+    def from_sites(self, belief: Any, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array]) -> Any:
+        """The belief of the base and all sites, computed anew."""
+        if self.family.sites_in_field:
+            return self.rebuild(belief, priors, self.sum_all(belief, sites))[0]
+        natural = self.base.natural + sum(jnp.sum(jnp.asarray(a), (0, 1)) for a in sites)
+        natural = natural + sum(jnp.sum(a, 0) for a in priors.values())
+        new, proper = self.family.from_natural(natural, self.program.size)
+        return new if bool(proper) else belief
+
+    def from_flat(self, near: Belief, summed: Summed, priors: Mapping[str, jax.Array]) -> Belief:
+        """The belief of base, prior sites and a precision and slope in θ itself (at θ = 0)."""
+        root, mean = near.scale, near.mean
+        white = Summed(root.T @ summed.precision @ root, root.T @ (summed.slope - summed.precision @ mean))
+        return self.rebuild(near, priors, white)[0]
+
+    def prior_in(self, belief: Belief, priors: Mapping[str, jax.Array]) -> Summed:
+        """The base and the prior's sites in the belief's whitened coordinates."""
+        return sweeps.prior_in_compiled(self.program, belief, self.base, priors, self.shared)
+
+    def absorbed(
+        self, belief: Belief, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array], kept: np.ndarray
+    ) -> Base | None:
+        """What takes the place of the base once all rows but these are part of it, if that is proper."""
+        recent, prior, base = (
+            self.sum_all(belief, sites, kept),
+            self.prior_in(belief, priors),
+            self.prior_in(belief, {}),
+        )
+        size = self.program.size
+        white = np.eye(size) - recent.precision - (prior.precision - base.precision)
+        slope = -(np.asarray(recent.slope) + np.asarray(prior.slope - base.slope))
+        values, vectors = np.linalg.eigh(0.5 * (white + white.T))
+        if values.min() <= 0.0:
+            return None
+        root = (np.sqrt(values)[:, None] * vectors.T) @ np.linalg.inv(np.asarray(belief.scale))
+        centre = root @ np.asarray(belief.mean) + (vectors.T @ slope) / np.sqrt(values)
+        # normalised as a density of its own: the evidence of the absorbed rows is in info
+        constant = np.linalg.slogdet(root)[1] - 0.5 * size * np.log(2.0 * np.pi)
+        return Base(*(jnp.asarray(a, self.dtype) for a in (root, centre, constant)))
+
+    def visit_priors(self, current: Current, belief: Any, damping: float) -> Any:
+        """Visits the prior's factors; their sites and infos are written to ``current``, and the belief is returned."""
+        if not current.priors:
+            return belief
+        belief, current.priors, current.prior_info = sweeps.visit_priors(
+            self.program, belief, current.priors, self.shared, self.exchange(damping), _PRIOR_PASSES
+        )
+        return belief
+
+    def distance(self, before: Any, after: Any) -> float:
+        """How far a belief has moved."""
+        return float(sweeps.distance(self.family, before, after))
+
+    def evidence(self, current: Current) -> float:
+        """EP's log evidence."""
+        added = float(np.sum(current.info.evidence, dtype=float))
+        if self.family.sites_in_field:
+            return sweeps.log_evidence(current.belief, self.base, added, current.prior_info)
+        volume = float(self.family.log_norm(current.belief))
+        volume += self.family.gaussian_size(self.program.size) * _HALF_LOG_2PI
+        prior = sum(float(i.evidence) for i in current.prior_info.values())
+        return volume - float(self.base.log_norm) + added + prior
+
+
+def padded_length(count: int) -> int:
+    """The power of two that so many rows are padded to."""
+    return 1 << (count - 1).bit_length()
+
+
+def put(arrays: Sequence[np.ndarray], new: Sequence[Any], where: Any, count: int) -> None:
+    """Writes the first ``count`` of the new values to their places."""
+    for a, b in zip(arrays, new, strict=True):
+        a[where] = np.asarray(b)[:count]

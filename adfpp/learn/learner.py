@@ -1,0 +1,101 @@
+"""What ADF and EP share: their options, the session that resolves calls, copies and pickles, and the posterior."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from adfpp.engine.families import Family, asked_family
+from adfpp.engine.tilt import Moments, moments_named
+from adfpp.learn.explain import Explanation, explanation
+from adfpp.learn.posterior import Posterior
+from adfpp.learn.results import Result
+from adfpp.learn.session import Call, Session
+from adfpp.model.reference import ModelReference
+
+
+class Learner:
+    """A learner of one model: frozen options and a session. What it learns is in the states that it hands out.
+
+    Args:
+        model: An ordinary NumPyro model.
+        family: As the user asked for it.
+        moments: As the user asked for it.
+        rows: Names of the arguments that carry rows; found from the model when None.
+        reserved: Names that the learner's own methods use for options.
+        revisited: Whether priors that are matched by moments are visited again.
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        family: str | Family | Mapping[str, str],
+        moments: str | Moments,
+        rows: Sequence[str] | None,
+        reserved: frozenset[str],
+        revisited: bool,
+    ) -> None:
+        if not callable(model):
+            raise TypeError(f"model must be a callable with numpyro.sample statements; it is {model!r}.")
+        self.model = model
+        self.family = asked_family(family)
+        self.moments = moments_named(moments)
+        self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
+        self._revisited = revisited
+        clashes = sorted(reserved & set(inspect.signature(model).parameters))
+        if clashes:
+            kind = type(self).__name__
+            raise ValueError(
+                f"The model's argument {clashes[0]!r} is also an option of {kind}'s methods; rename the argument."
+            )
+        self.session = Session(model, self.rows, self._rules(), self.family)
+
+    def _rules(self) -> Moments:
+        """The moment rules that factors are built with."""
+        return self.moments
+
+    def _options(self) -> dict[str, Any]:
+        """The keyword arguments that make an equal learner of the same model."""
+        raise NotImplementedError
+
+    def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
+        """The program of a call of this learner, its rows and its shared arrays."""
+        return self.session.resolve(args, kwargs, going_on)
+
+    def _explain(self, prior: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Explanation:
+        call = self.resolve(args, kwargs)
+        self.session.check(call)
+        return explanation(call.program, self.session.prior(call, prior, self._revisited))
+
+    def get_posterior(self, state: Any) -> Posterior:
+        """The posterior that a state (or a result) holds."""
+        state = state_of(state)
+        program = self.session.program_of(state)
+        return Posterior(program, program.family, state.belief)
+
+    # ------------------------------------------------------------------------------------------ copies and pickles
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Learner":
+        """A learner of its own with the same model and options."""
+        return type(self)(self.model, **self._options())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The model by its import path (or by cloudpickle if it has none), and the options."""
+        return _unpickled, (type(self), ModelReference(self.model), self._options())
+
+
+def _unpickled(kind: type[Learner], model: ModelReference, options: dict[str, Any]) -> Learner:
+    return kind(model.model, **options)
+
+
+def state_of(state: Any) -> Any:
+    """The state of a result; a state is passed through."""
+    return state.state if isinstance(state, Result) else state
+
+
+def checked_prior(prior: Any) -> Any:
+    """The option ``prior`` of ``init`` and ``run``, if it is of a kind that they take."""
+    if prior is not None and not isinstance(prior, Posterior | Mapping):
+        raise TypeError(
+            f"prior must be a Posterior or a dict {{latent: distribution}}; it is a {type(prior).__name__}."
+        )
+    return prior

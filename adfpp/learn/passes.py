@@ -1,0 +1,368 @@
+"""Passes over the rows of a state-space model: the filter, the forward pass with sites, the backward pass, visits.
+
+A filter's belief at row t knows the rows up to t. With a move ``θ⁺ = c + f θ + R w`` (``Transition``) between rows, the
+belief given all rows follows from the last row backwards (Rauch, Tung and Striebel 1965). In roots: one QR
+decomposition writes the uncertainty of θ and θ⁺ in common coordinates,
+
+    θ⁺ - m⁻ = T a,        θ - m = X a + Y b,        a, b ~ N(0, I),
+
+so that, with (mₛ⁺, Sₛ⁺) the smoothed belief of θ⁺,
+
+    mₛ = m + X T⁻¹ (mₛ⁺ - m⁻),        Cₛ = Y Yᵀ + (X T⁻¹ Sₛ⁺)(X T⁻¹ Sₛ⁺)ᵀ:
+
+a sum of squares, proper at any precision. X T⁻¹ is the gain ``f C (C⁻)⁻¹``.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.dynamics import Dynamics
+from adfpp.engine.families import Belief, Exchange
+from adfpp.engine.kernel import Moving, visit_rows
+from adfpp.engine.sites import unpack
+from adfpp.engine.status import VisitInfo, is_refused
+from adfpp.learn.adf import Task
+from adfpp.learn.ep.iterate import Progress
+from adfpp.learn.ep.sweeps import Sites, Summed, propose_sites, sum_sites
+from adfpp.learn.stream import suitable_chunk
+from adfpp.model import Program
+
+_CHUNK_BYTES = 1 << 25  # of roots at a time, which fits a processor's cache several times over
+_LEAST_LEFT = 0.01  # of a belief's precision in any direction, once a site that is negative there is absorbed
+# fractions of the old sites and of the new: all of the change, less of it, none; and less of the old, down to nothing
+_SHARES = ((0.0, 1.0), (0.5, 0.5), (0.75, 0.25), (1.0, 0.0), (0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
+
+
+class Filtered(NamedTuple):
+    """A filter's pass.
+
+    Attributes:
+        belief: Mean ``(n, N)`` and root ``(n, N, N)`` at the time of each row, given the rows so far.
+        gaps: ``(n,)`` by how much it moved before each row: nothing before the first row that was absorbed.
+        sites: Of each group ``(n, E, numbers)``.
+        info: What became of each row.
+    """
+
+    belief: Belief
+    gaps: Any
+    sites: Sites
+    info: VisitInfo
+
+
+class Replayed(NamedTuple):
+    """A forward pass with sites in the place of the rows.
+
+    Attributes:
+        belief: As in ``Filtered``.
+        moved: ``(n, N)`` mean before each row's site.
+        log_norm: Log of the integral of the state-space prior times all sites, each over its value at ``moved``.
+        sites: Those that were absorbed, of each group ``(n, E, numbers)``.
+        held: ``(n,)`` whether they are not quite those that were to be.
+    """
+
+    belief: Belief
+    moved: Any
+    log_norm: Any
+    sites: Sites
+    held: Any
+
+
+class Passes:
+    """The passes over all rows, a chunk at a time: all chunks have one length, and the last is padded."""
+
+    def __init__(
+        self,
+        task: Task,
+        rows: Sequence[Any],
+        shared: Sequence[Any],
+        setup: Any,
+        progress: Progress,
+        tol: float,
+    ) -> None:
+        self.task, self.program, self.progress, self.tol = task, task.program, progress, tol
+        self.rows, self.shared, self.setup = rows, [jnp.asarray(a) for a in shared], setup
+        self.total = rows[0].shape[0]
+        fitting = max(1, _CHUNK_BYTES // (8 * max(1, self.program.size) ** 2))
+        self.chunk = min(suitable_chunk(rows, self.total), 1 << (fitting.bit_length() - 1))
+
+    def stretches(self) -> Iterator[tuple[slice, int]]:
+        """Each chunk, and how many rows it has."""
+        for start in range(0, self.total, self.chunk):
+            stop = min(start + self.chunk, self.total)
+            yield slice(start, stop), stop - start
+
+    def padded(self, arrays: Any, some: slice) -> Any:
+        """A chunk of arrays of rows."""
+
+        def one(a: Any) -> np.ndarray:
+            part = np.asarray(a[some])
+            return np.pad(part, [(0, self.chunk - len(part)), *[(0, 0)] * (part.ndim - 1)])
+
+        return jax.tree.map(one, arrays)
+
+    def there(self, count: int) -> np.ndarray:
+        """Which rows of a chunk are not padding."""
+        return np.arange(self.chunk) < count
+
+    def filter(self, start: Belief, gaps: np.ndarray) -> Filtered:
+        """ADF, with the belief and the sites of each row kept."""
+        zero = jnp.zeros((), start.mean.dtype)
+        carry, parts = (start, Moving(zero, jnp.zeros((), bool), self.setup)), []
+        for some, count in self.stretches():
+            rows = self.padded([*self.rows], some)
+            carry, out = _filter(self.task, carry, rows, self.shared, self.padded(gaps, some), self.there(count))
+            parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
+            self.progress.rows(count)
+        return _joined(parts)
+
+    def replay(self, start: Belief, gaps: np.ndarray, sites: Sites, trial: Sites) -> Replayed:
+        """The forward pass with the sites to try, or with as much of the change as a belief can take."""
+        belief, parts = start, []
+        for some, count in self.stretches():
+            rows, old, new = self.padded([*self.rows], some), self.padded(sites, some), self.padded(trial, some)
+            moves = self.padded(gaps, some), self.setup
+            belief, out = _replay(self.task, belief, rows, self.shared, old, new, *moves, self.there(count))
+            parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
+            self.progress.rows(count)
+        out = _joined(parts)
+        return out._replace(log_norm=float(np.sum(out.log_norm, dtype=float)))
+
+    def backward(self, filtered: Belief, gaps: np.ndarray) -> Belief:
+        """The smoothed beliefs of a forward pass."""
+        dtype = filtered.mean.dtype
+        later = Belief(jnp.asarray(filtered.mean[-1]), jnp.asarray(filtered.scale[-1]))
+        carry, parts = (later, jnp.zeros((), dtype), jnp.zeros((), bool)), []
+        for some, count in reversed(list(self.stretches())):
+            there = self.there(count)
+            own, moves = self.padded(filtered, some), self.padded(gaps, some)
+            carry, out = _backward(self.task, carry, own, moves, self.setup, there)
+            parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
+        return _joined(parts[::-1])
+
+    def propose(
+        self, belief: Belief, moved: np.ndarray, sites: Sites, taken: np.ndarray
+    ) -> tuple[Sites, VisitInfo, np.ndarray]:
+        """The new sites, what happened to each row, and the third part of the evidence."""
+        parts = []
+        for some, count in self.stretches():
+            rows, own = self.padded([*self.rows], some), self.padded(sites, some)
+            at = self.padded((belief, moved), some)
+            out = _propose(self.task, *at, rows, self.shared, own, self.padded(taken, some))
+            parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
+            self.progress.rows(count)
+        return _joined(parts)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *a: np.concatenate(a), *parts) if len(parts) > 1 else parts[0]
+
+
+# ------------------------------------------------------------------------------------ passes over a chunk
+
+
+def _parts(task: Task) -> tuple[Program, Dynamics, Any]:
+    return task.program, task.dynamics, task.program.family
+
+
+def _one(arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    return [a[None] for a in arrays]
+
+
+@partial(jax.jit, static_argnums=0)
+def _filter(
+    task: Task,
+    carry: tuple[Belief, Moving],
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    gaps: jax.Array,
+    there: jax.Array,
+) -> tuple[tuple[Belief, Moving], Filtered]:
+    """The kernel row by row, from sites that are constant."""
+    program, dynamics, family = _parts(task)
+    one = jnp.ones((), carry[0].mean.dtype)
+    zeros = [
+        jnp.zeros((1, g.count, family.site_numbers(g.field_size, program.size)), one.dtype) for g in program.factors
+    ]
+
+    def step(carry: tuple[Belief, Moving], now: tuple) -> tuple[tuple[Belief, Moving], Filtered]:
+        before, moving = carry
+        row, gap, here = now
+        belief, after, sites, info = visit_rows(
+            family,
+            dynamics,
+            program.factors,
+            before,
+            moving,
+            _one(row),
+            shared,
+            gap[None],
+            jnp.ones((), int),
+            zeros,
+            Exchange(one, one),
+        )
+
+        def waited(belief: Belief) -> Belief:
+            return dynamics.move(family, belief, moving.setup, after.clock)
+
+        # a refused row leaves the belief where it was; here time has passed all the same
+        refused = is_refused(info.status[0])
+        belief_then = jax.lax.cond(refused, waited, lambda b: b, belief)
+        out = Filtered(
+            belief_then,
+            jnp.where(moving.started, gap, 0.0),
+            jax.tree.map(lambda a: a[0], tuple(sites)),
+            jax.tree.map(lambda a: a[0], info),
+        )
+        return jax.tree.map(lambda new, old: jnp.where(here, new, old), (belief, after), carry), out
+
+    return jax.lax.scan(step, carry, (tuple(rows), gaps, there))
+
+
+@partial(jax.jit, static_argnums=0)
+def _replay(
+    task: Task,
+    belief: Belief,
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    sites: Sites,
+    trial: Sites,
+    gaps: jax.Array,
+    setup: Any,
+    there: jax.Array,
+) -> tuple[Belief, Replayed]:
+    """Moves and absorbs each row's sites: the new ones, or the nearest to them that leave the belief proper."""
+    program, dynamics, family = _parts(task)
+    shares = jnp.asarray(_SHARES, belief.mean.dtype)
+
+    def step(belief: Belief, now: tuple) -> tuple[Belief, Replayed]:
+        row, old, new, gap, here = now
+        moved = dynamics.move(family, belief, setup, gap)
+
+        def mixed(share: jax.Array) -> Sites:
+            return tuple(share[0] * a + share[1] * b for a, b in zip(old, new, strict=True))
+
+        def attempt(i: Any) -> tuple:
+            summed = sum_sites(program, moved, _one(row), shared, tuple(a[None] for a in mixed(shares[i])), 1)
+            return i, *_absorbed(moved, summed)
+
+        i, absorbed, log_norm, _ = jax.lax.while_loop(lambda c: ~c[-1], lambda c: attempt(c[0] + 1), attempt(0))
+        out = Replayed(absorbed, moved.mean, jnp.where(here, log_norm, 0.0), mixed(shares[i]), (i > 0) & here)
+        return jax.tree.map(lambda new, old: jnp.where(here, new, old), absorbed, belief), out
+
+    return jax.lax.scan(step, belief, (tuple(rows), sites, trial, gaps, there))
+
+
+def _absorbed(belief: Belief, summed: Summed) -> tuple[Belief, jax.Array, jax.Array]:
+    """A belief times sites, log of their expectation over their value at its mean, and whether it is well proper."""
+    mean, scale = belief
+    identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
+    lower = jnp.linalg.cholesky(identity + 0.5 * (summed.precision + summed.precision.T))
+    half = jax.scipy.linalg.solve_triangular(lower, summed.slope, lower=True)
+    moved = jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
+    wide = jax.scipy.linalg.solve_triangular(lower, scale.T, lower=True).T  # S L⁻ᵀ
+    pivots = jnp.diagonal(lower)
+    proper = jnp.all(jnp.isfinite(wide)) & jnp.all(jnp.isfinite(moved)) & jnp.all(pivots * pivots > _LEAST_LEFT)
+    log_norm = 0.5 * half @ half - jnp.sum(jnp.log(pivots))
+    return Belief(mean + scale @ moved, wide), log_norm, proper
+
+
+@partial(jax.jit, static_argnums=0)
+def _backward(
+    task: Task,
+    carry: tuple[Belief, jax.Array, jax.Array],
+    filtered: Belief,
+    gaps: jax.Array,
+    setup: Any,
+    there: jax.Array,
+) -> tuple[tuple[Belief, jax.Array, jax.Array], Belief]:
+    """The smoothed beliefs, from the last row to the first.
+
+    Args:
+        task: The program and its dynamics.
+        carry: The smoothed belief of the row after, the gap before that row, and whether there is one.
+        filtered: Mean ``(n, N)`` and root ``(n, N, N)``.
+        gaps: ``(n,)`` before each row.
+        setup: What the dynamics keeps.
+        there: ``(n,)`` which rows are not padding.
+    """
+
+    def step(carry: tuple, now: tuple) -> tuple[tuple, Belief]:
+        later, wait, last = carry
+        belief, gap, here = now
+        smoothed = _behind(task.dynamics, belief, setup, wait, later)
+        smoothed = jax.tree.map(lambda a, b: jnp.where(last, a, b), smoothed, belief)
+        carry = jax.tree.map(lambda a, b: jnp.where(here, a, b), (smoothed, gap, here), carry)
+        return carry, smoothed
+
+    return jax.lax.scan(step, carry, (filtered, gaps, there), reverse=True)
+
+
+def _behind(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, later: Belief) -> Belief:
+    """A belief, given the smoothed one a gap of time later."""
+    mean, scale = belief
+    size = mean.shape[0]
+    factor, shift, noise = dynamics.transition(belief, setup, gap)
+    # θ⁺ - m⁻ = f S u + R w, and the columns of q are (u, w) in the coordinates (a, b)
+    q, upper = jnp.linalg.qr(jnp.concatenate([factor * scale.T, noise.T]), mode="complete")
+    ahead = upper[:size].T
+    ahead = ahead + jnp.diag(jnp.where(jnp.diagonal(ahead) == 0, 1.0, 0.0))
+    shared, own = scale @ q[:size, :size], scale @ q[:size, size:]
+    told = jax.scipy.linalg.solve_triangular(ahead, later.mean - shift - factor * mean, lower=True)
+    root = shared @ jax.scipy.linalg.solve_triangular(ahead, later.scale, lower=True)
+    return Belief(mean + shared @ told, jnp.linalg.qr(jnp.concatenate([own.T, root.T]), mode="r").T)
+
+
+@partial(jax.jit, static_argnums=0)
+def _propose(
+    task: Task,
+    belief: Belief,
+    moved: jax.Array,
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    sites: Sites,
+    taken: jax.Array,
+) -> tuple[Sites, VisitInfo, jax.Array]:
+    """Visits each row under its own smoothed belief."""
+    program, power = task.program, jnp.ones((), belief.mean.dtype)
+
+    def one(now: tuple) -> tuple[Sites, VisitInfo, jax.Array]:
+        belief, moved, row, own, here = now
+        count = here.astype(int)
+        current = tuple(a[None] for a in own)
+        proposed, info, _ = propose_sites(program, belief, _one(row), shared, current, power, count)
+        proposed, info = jax.tree.map(lambda a: a[0], (tuple(proposed), info))
+        return proposed, info, _between(program, moved, belief.mean, row, shared, own)
+
+    return jax.lax.map(one, (belief, moved, tuple(rows), sites, taken))
+
+
+def _between(
+    program: Program,
+    first: jax.Array,
+    second: jax.Array,
+    row: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    sites: Sites,
+) -> jax.Array:
+    """Log of the value of a row's sites at one θ over that at another, which EP's evidence needs.
+
+    The forward pass gives the integral of all sites over their values at the means moved to, the visits each row's
+    part over its sites' values at the smoothed means: the difference is small where both are large.
+    """
+    inputs = [*_one(row), *shared]
+    total = jnp.zeros((), first.dtype)
+    for group, own in zip(program.factors, sites, strict=True):
+        slope, precision = unpack(own, group.field_size)
+        matrix, here = group.matrices(first, *inputs)
+        change = jnp.einsum("eij,j->ei", matrix, second - first)
+        sound = jnp.all(jnp.isfinite(matrix), (1, 2)) & jnp.all(jnp.isfinite(here), 1)
+        here, change = jnp.where(sound[:, None], here, 0.0), jnp.where(sound[:, None], change, 0.0)
+        pull = slope - jnp.einsum("eij,ej->ei", precision, here)
+        bent = jnp.einsum("ei,eij,ej->e", change, precision, change)
+        total = total + jnp.sum(0.5 * bent) - jnp.sum(pull * change)
+    return total

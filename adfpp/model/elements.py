@@ -1,0 +1,126 @@
+"""One distribution of a model: its independent elements, what kind it is, and how its support is transformed."""
+
+import re
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.core import Tracer
+from jax.typing import ArrayLike
+from numpyro.distributions.transforms import Transform
+
+# Wrappers that repeat, group or mask a distribution and leave the density of one element as it is.
+_WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
+# What an element of any distribution is asked for. NumPyro's stubs declare less than its distributions have.
+AnyDistribution = Any
+
+
+class Elements(NamedTuple):
+    """The independent elements of a distribution at some value.
+
+    Attributes:
+        log_prob: The log-density of each element, with one axis for each axis of elements.
+        mask: Which elements count, to be broadcast to ``log_prob``; None if all do.
+        inner: The distribution without ``to_event``, ``expand`` and ``mask``.
+    """
+
+    log_prob: jax.Array
+    mask: jax.Array | None
+    inner: AnyDistribution
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the elements."""
+        return tuple(self.log_prob.shape)
+
+    def counted(self) -> jax.Array:
+        """Which elements count, in their shape."""
+        return jnp.broadcast_to(True if self.mask is None else self.mask, self.shape)
+
+    def masked_log_prob(self) -> jax.Array:
+        """The log-density of each element, 0 for those that do not count."""
+        return self.log_prob if self.mask is None else jnp.where(self.counted(), self.log_prob, 0.0)
+
+
+def elements(fn: AnyDistribution, value: ArrayLike) -> Elements:
+    """The log-density of each independent element of a value.
+
+    ``to_event``, ``expand`` and ``mask`` are taken off the distribution; a correlated event stays one element.
+    """
+    mask: jax.Array | None = None
+    shape = tuple(fn.batch_shape)
+    while isinstance(fn, _WRAPPERS):
+        if isinstance(fn, dist.MaskedDistribution):
+            inner = jnp.asarray(fn._mask)
+            mask = inner if mask is None else jnp.logical_and(jnp.broadcast_to(mask, fn.batch_shape), inner)
+        if isinstance(fn, dist.Independent):
+            shape = shape + tuple(fn.event_shape[: fn.reinterpreted_batch_ndims])
+            if mask is not None:
+                mask = jnp.reshape(
+                    jnp.broadcast_to(mask, fn.batch_shape), fn.batch_shape + (1,) * fn.reinterpreted_batch_ndims
+                )
+        fn = fn.base_dist
+    return Elements(jnp.broadcast_to(fn.log_prob(value), shape), mask, fn)
+
+
+def scalar_base(fn: AnyDistribution) -> AnyDistribution:
+    """A distribution without the wrappers that repeat, group or mask it."""
+    while isinstance(fn, _WRAPPERS):
+        fn = fn.base_dist
+    return fn
+
+
+def is_factor(fn: AnyDistribution) -> bool:
+    """Whether it comes from ``numpyro.factor``: a log-density and nothing that could be drawn."""
+    return isinstance(scalar_base(fn), dist.Unit)
+
+
+def is_improper(fn: AnyDistribution) -> bool:
+    """Whether it is an improper prior, which has no density."""
+    return isinstance(scalar_base(fn), dist.ImproperUniform)
+
+
+def is_masked(fn: AnyDistribution) -> bool:
+    """Whether a mask is among its wrappers."""
+    while isinstance(fn, _WRAPPERS):
+        if isinstance(fn, dist.MaskedDistribution):
+            return True
+        fn = fn.base_dist
+    return False
+
+
+def enumerable_values(fn: AnyDistribution) -> np.ndarray | None:
+    """All values of one element of a discrete distribution, or None where they cannot be listed."""
+    inner = scalar_base(fn)
+    if inner.event_dim or not inner.has_enumerate_support:
+        return None
+    try:
+        with jax.ensure_compile_time_eval():
+            return np.asarray(inner.enumerate_support(expand=False)).reshape(-1)
+    except (NotImplementedError, jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+        return None
+
+
+def support_in_words(fn: AnyDistribution) -> str:
+    """The name of a distribution's support, for messages."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(fn.support).__name__.strip("_")).lower()
+
+
+def stripped(transform: Any) -> Any:
+    """A transform without the wrapper that makes several elements one event."""
+    while hasattr(transform, "base_transform"):
+        transform = transform.base_transform
+    return transform
+
+
+def same_transform(one: Transform, other: Transform) -> bool:
+    """Whether two transforms map the same numbers to the same numbers."""
+    one, other = stripped(one), stripped(other)
+    (leaves, structure), (others, other_structure) = jax.tree.flatten(one), jax.tree.flatten(other)
+    if any(isinstance(leaf, Tracer) for leaf in (*leaves, *others)):
+        return type(one) is type(other)
+    if one == other:
+        return True
+    return structure == other_structure and all(np.allclose(a, b) for a, b in zip(leaves, others, strict=True))

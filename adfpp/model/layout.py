@@ -1,0 +1,140 @@
+"""Which arguments of a call carry rows, which are shared by all rows, and which are fixed options."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array
+from adfpp.model.outline import Outlines
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a call's arguments split into rows, shared arrays and fixed values.
+
+    Two layouts are equal if their fixed values are equal and of the same types: 1, 1.0 and True are different options.
+
+    Attributes:
+        treedef: Of the arguments, bound to the names of the model's parameters.
+        names: For each leaf, the parameter it belongs to.
+        kinds: For each leaf "row", "shared" or "fixed".
+        fixed: The fixed leaves' values (Python numbers, strings, …), in order.
+    """
+
+    treedef: Structure
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    fixed: tuple[Any, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.treedef, self.names, self.kinds, self.fixed, tuple(type(leaf) for leaf in self.fixed)
+
+    def with_fixed(self, leaves: Sequence[Any]) -> "Layout":
+        """The layout of another call of the same structure, with the fixed values among its leaves."""
+        return replace(self, fixed=tuple(leaf for leaf, k in zip(leaves, self.kinds, strict=True) if k == "fixed"))
+
+    def rebuild(self, rows: Sequence[Any], shared: Sequence[Any]) -> dict[str, Any]:
+        """The bound arguments, with these arrays in their places."""
+        pools = {"row": iter(rows), "shared": iter(shared), "fixed": iter(self.fixed)}
+        return jax.tree.unflatten(self.treedef, [next(pools[k]) for k in self.kinds])
+
+    def rebuild_from(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """The bound arguments, with the arrays of rows and then the shared ones in their places."""
+        rows = self.kinds.count("row")
+        return self.rebuild(inputs[:rows], inputs[rows:])
+
+    def split(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """(row arrays, shared arrays) among the leaves of a call."""
+        rows = [a for a, k in zip(leaves, self.kinds, strict=True) if k == "row"]
+        return rows, [a for a, k in zip(leaves, self.kinds, strict=True) if k == "shared"]
+
+    def named(self, kind: str) -> tuple[str, ...]:
+        """Parameters with leaves of this kind."""
+        return tuple(dict.fromkeys(n for n, k in zip(self.names, self.kinds, strict=True) if k == kind))
+
+
+def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> Layout:
+    """Finds out which arguments of a call carry rows.
+
+    Args:
+        whole: The model's latents and observations on all rows of the call.
+        bound: The arguments of the call.
+        rows: Parameters that carry rows; None to take the arrays that are as long as the plate of the observations.
+
+    Raises:
+        ModelError: When no argument carries rows, or the arguments named do not fit.
+    """
+    _, leaves, names, treedef = bound
+    lengths = {leaf.shape[0] for leaf in leaves if is_array(leaf) and leaf.ndim > 0}
+    if rows is not None:
+        unknown = [r for r in rows if r not in bound.arguments]
+        if unknown:
+            raise ModelError(f"rows names {unknown}, but the model was called with {sorted(bound.arguments)}.")
+        chosen = {
+            (n, leaf.shape[0] if leaf.ndim else 0)
+            for n, leaf in zip(names, leaves, strict=True)
+            if n in rows and is_array(leaf)
+        }
+        if len({length for _, length in chosen}) != 1:
+            raise ModelError(f"The arguments named in rows differ in their leading axes: {dict(sorted(chosen))}.")
+        carries = [n in rows and is_array(leaf) for n, leaf in zip(names, leaves, strict=True)]
+    else:
+        n = _row_count(whole, lengths)
+        if n is None:
+            shapes = {m: leaf.shape for m, leaf in zip(names, leaves, strict=True) if is_array(leaf)}
+            plates = {p.name: p.size for o in whole.observations.values() for p in o.plates}
+            raise ModelError(
+                f"No argument carries rows for the observations {sorted(whole.observations)}: their plates are "
+                f"{plates}, the arrays' shapes {shapes}. Size the data plate from an argument, numpyro.plate('rows', "
+                "x.shape[0]), and pass the data as arguments, rows along the leading axis."
+            )
+        carries = [is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == n for leaf in leaves]
+    kinds = tuple(
+        "row" if c else "shared" if is_array(leaf) else "fixed" for c, leaf in zip(carries, leaves, strict=True)
+    )
+    fixed = tuple(leaf for leaf in leaves if not is_array(leaf))
+    return Layout(treedef, tuple(names), kinds, fixed)
+
+
+def _row_count(whole: Outlines, lengths: set[int]) -> int | None:
+    """The size of the observations' outermost plate (or axis) that is also the leading axis of an argument."""
+    for observation in whole.observations.values():
+        plates = sorted(observation.plates, key=lambda plate: plate.dim)
+        for size in [plate.size for plate in plates] or observation.element_shape[:1]:
+            if size in lengths:
+                return size
+    for observation in whole.observations.values():
+        for size in observation.element_shape:
+            if size in lengths:
+                return size
+    # A factor that is summed over its rows shows no size; all arrays of one length leave no doubt.
+    return next(iter(lengths)) if len(lengths) == 1 else None
+
+
+def refuse_empty(bound: Bound) -> None:
+    """Refuses arrays without rows: a model is read from the shapes of at least one."""
+    for leaf, name in zip(bound.leaves, bound.names, strict=True):
+        if is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == 0:
+            raise ModelError(
+                f"Argument {name!r} has no rows (shape {leaf.shape}). Pass at least one: the model is read from its "
+                "shapes."
+            )
+
+
+def shapes_in_words(bound: Bound) -> str:
+    """The names and shapes of a call's arrays."""
+    return ", ".join(f"{n} {leaf.shape}" for n, leaf in zip(bound.names, bound.leaves, strict=True) if is_array(leaf))
+
+
+def leading_lengths(bound: Bound) -> dict[str, int]:
+    """The length of each array of a call along its leading axis."""
+    named: Mapping[str, Array] = {n: a for n, a in zip(bound.names, bound.leaves, strict=True) if is_array(a)}
+    return {n: a.shape[0] for n, a in named.items() if a.ndim}

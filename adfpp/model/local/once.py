@@ -1,0 +1,62 @@
+"""Evaluating the equal parts of a function once, so that what several visits of a row share is one value."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.extend.core import Literal
+
+
+def evaluated_once(f: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
+    """A function whose equal parts are evaluated once.
+
+    The visits of a row differ in the values of its discrete latents alone. What they have in common, such as x @ w, is
+    to be one number of the field, not one for each visit.
+    """
+
+    def g(*args: Any) -> list[jax.Array]:
+        closed = jax.make_jaxpr(f)(*args)
+        # By primitive, parameters and operands; it keeps every value alive, so that identities stay unique.
+        done: dict[Any, list[Any]] = {}
+        return _evaluate(closed.jaxpr, _shared_constants(closed.consts, done), args, done)
+
+    return g
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], done: dict[Any, list[Any]]) -> list[Any]:
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+    for eqn in jaxpr.eqns:
+        operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
+        inside = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
+        if inside is not None:
+            values = _evaluate(inside.jaxpr, _shared_constants(inside.consts, done), operands, done)
+        else:
+            names = tuple(_content(a) for a in operands)
+            try:
+                key: Any = (eqn.primitive, tuple(sorted(eqn.params.items())), names)
+                known = done.get(key)
+            except TypeError:  # parameters that cannot be compared
+                key, known = object(), None
+            if known is None:
+                out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+                known = done[key] = list(out) if eqn.primitive.multiple_results else [out]
+            values = known
+        env.update(zip(eqn.outvars, values, strict=True))
+    return [v.val if isinstance(v, Literal) else env[v] for v in jaxpr.outvars]
+
+
+def _shared_constants(consts: Sequence[Any], done: dict[Any, list[Any]]) -> list[Any]:
+    """Constants, equal ones as one object."""
+    return [done.setdefault(_content(c), [c])[0] for c in consts]
+
+
+def _content(a: Any) -> Any:
+    """What tells two operands apart: a traced value its identity, a known array its numbers."""
+    if isinstance(a, Tracer):
+        return id(a)
+    if not isinstance(a, np.ndarray | np.generic | int | float | jax.Array) or not hasattr(np.asarray(a), "tobytes"):
+        return id(a)
+    known = np.asarray(a)
+    return str(known.dtype), known.shape, known.tobytes()

@@ -1,0 +1,128 @@
+"""The log prior of a model as a function of θ, and draws from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from numpyro.distributions import Distribution, biject_to
+
+from adfpp.model.arguments import Model, ModelError
+from adfpp.model.elements import AnyDistribution, elements, is_improper, scalar_base
+from adfpp.model.latents import Latent, substitution, unconstrain
+from adfpp.model.layout import Layout
+from adfpp.model.visit import draw_latents, visit
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPrior:
+    """The prior of the latents that all rows share.
+
+    Attributes:
+        model: The model.
+        layout: How its arguments split.
+        latents: The latents, in the order of θ.
+        row_shapes: Shape and dtype of each row array, without the leading axis.
+        dtype: Of θ.
+        replaced: Distributions in the place of the model's own priors.
+    """
+
+    model: Model
+    layout: Layout
+    latents: tuple[Latent, ...]
+    row_shapes: tuple[jax.ShapeDtypeStruct, ...]
+    dtype: Any
+    replaced: Mapping[str, Distribution] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses priors for latents that do not exist.
+
+        Raises:
+            ModelError: When a name is not that of a latent.
+            TypeError: When a prior is not a distribution.
+        """
+        names = [latent.name for latent in self.latents]
+        for name, prior in self.replaced.items():
+            if name not in names:
+                raise ModelError(f"prior names the latent {name!r}; the model's latents are {names}.")
+            if not isinstance(prior, Distribution):
+                raise TypeError(
+                    f"prior gives latent {name!r} a {type(prior).__name__}; it takes a NumPyro distribution, e.g. "
+                    f"prior={{{name!r}: dist.Normal(0, 10)}}."
+                )
+
+    @property
+    def size(self) -> int:
+        """Length of θ."""
+        return sum(latent.size for latent in self.latents)
+
+    def inputs(self, shared: Sequence[ArrayLike]) -> list[jax.Array]:
+        """Zeros in the place of a row's arrays, at which a prior does not look, and the shared arrays."""
+        return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
+
+    def logs(self, theta: jax.Array, *inputs: Any) -> list[jax.Array]:
+        """The log prior of each latent in unconstrained space.
+
+        A latent with independent scalar elements gives one number an element, as one in its native space gives one a
+        component; any other latent gives one number.
+        """
+        found = visit(
+            self.model, self.layout.rebuild_from(inputs), substitution(self.latents, theta), self.replaced
+        ).latents
+        out = []
+        for latent in self.latents:
+            fn, value = found[latent.name].fn, found[latent.name].value
+            if is_improper(fn):
+                raise ModelError(
+                    f"Latent {latent.name!r} has an improper prior, from which no online update can start. Give it a "
+                    f"proper one in the model, or start from one: prior={{{latent.name!r}: dist.Normal(0, 10)}} (or a "
+                    "posterior)."
+                )
+            u = theta[latent.where].reshape(latent.unconstrained_shape)
+            each = elements(fn, value)
+            if latent.native is not None:
+                out.append(jnp.ravel(each.log_prob))
+                continue
+            transform = biject_to(fn.support)
+            jacobian = transform.log_abs_det_jacobian(u, value)
+            if _scalar_elements(fn, latent):
+                inner = biject_to(scalar_base(fn).support)
+                out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
+            else:
+                out.append((_total(each.log_prob) + _total(jacobian))[None])
+        return out
+
+    def sampler(self, shared: Sequence[ArrayLike]) -> Callable[[jax.Array], jax.Array]:
+        """``key -> θ``, a draw from the prior."""
+        arguments = self.layout.rebuild_from(self.inputs(shared))
+
+        def draw(key: jax.Array) -> jax.Array:
+            drawn = draw_latents(self.model, arguments, self.replaced, key)
+            return unconstrain(self.latents, drawn, self.dtype)[0]
+
+        return draw
+
+
+def _total(a: jax.Array) -> jax.Array:
+    """The sum of an array; a number as it is, since the sum of one number would hide of what that is the sum."""
+    return a if a.ndim == 0 else jnp.sum(a)
+
+
+def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
+    """Draws ``(count, N)`` of θ from its prior, the same in every call."""
+    return np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), count)), float)
+
+
+def _scalar_elements(fn: AnyDistribution, latent: Latent) -> bool:
+    """Whether a latent consists of independent scalars, each with an unconstrained number of its own."""
+    support = scalar_base(fn).support
+    transform = biject_to(support)
+    return (
+        latent.unconstrained_shape == latent.shape
+        and support.event_dim == 0
+        and transform.domain.event_dim == 0
+        and transform.codomain.event_dim == 0
+    )

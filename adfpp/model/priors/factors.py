@@ -1,0 +1,81 @@
+"""Prior factors: priors that depend on other latents, or are not Gaussian, cut into factors with fields."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import Literal
+
+from adfpp.engine.factor import Factor, Observation
+from adfpp.engine.grouping import build_factors
+from adfpp.engine.tilt import Moments
+from adfpp.engine.trace import Trace, depends_on, known_value, summands, trace
+from adfpp.model.latents import Latent
+
+if TYPE_CHECKING:
+    from adfpp.model.program import Program
+
+
+class PriorGroup(NamedTuple):
+    """Factors of one latent's prior.
+
+    Attributes:
+        key: Unique name: the latent's, with a number where it has several groups.
+        latent: The latent.
+        factors: The factors; they take ``Program.prior_inputs`` in the place of a row's arrays.
+    """
+
+    key: str
+    latent: Latent
+    factors: Factor
+
+
+def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
+    """The prior of every latent as factor groups, ``{latent: groups}``.
+
+    A latent with independent scalar elements has a factor an element; a log prior that is a sum, as a random walk's is,
+    has a factor a summand where that makes the fields smaller.
+
+    Args:
+        program: The model as it was read. Values of arrays are inputs of the factors, and are not read here.
+    """
+    theta = jax.ShapeDtypeStruct((program.size,), program.dtype)
+    shapes = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in program.row_shapes]
+    traced = trace(program.prior().logs, theta, *shapes, *program.shared_shapes)
+    names = [(latent.name, latent.where) for latent in program.latents]
+    out = {}
+    for latent, output in zip(program.latents, traced.outputs, strict=True):
+        groups = _groups(traced, latent, output, program.moments, names)
+        out[latent.name] = tuple(
+            PriorGroup(latent.name if i == 0 else f"{latent.name}#{i}", latent, g) for i, g in enumerate(groups)
+        )
+    return out
+
+
+def _groups(
+    traced: Trace, latent: Latent, output: Any, moments: Moments, names: Sequence[tuple[str, slice]]
+) -> list[Factor]:
+    if isinstance(output, Literal) or not depends_on(traced, output).any():
+        return []
+
+    def built(value: Any) -> list[Factor]:
+        count = int(np.prod(value.aval.shape))
+        observation = Observation(latent.name, count, value, None, None, None)
+        return build_factors(traced, [observation], moments, names)
+
+    whole = built(output)
+    if output.aval.shape != (1,):
+        return whole
+    parts = [v for v in summands(traced, output) if not _is_zero(traced, v)]
+    if any(isinstance(v, Literal) for v in parts):
+        return whole
+    pieces = [g for value in parts for g in built(value)]
+    smaller = max(g.field_size for g in pieces) < max(g.field_size for g in whole)
+    return pieces if smaller else whole
+
+
+def _is_zero(traced: Trace, value: Any) -> bool:
+    """Whether a summand is known to be 0, as the log-volume of an identity is."""
+    known = value.val if isinstance(value, Literal) else known_value(traced, value)
+    return known is not None and bool(np.all(np.asarray(known) == 0))

@@ -1,0 +1,274 @@
+"""Projecting priors onto Gaussian blocks in unconstrained space: exactly where they are Gaussian, else by moments."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.model.priors.density import prior_draws
+
+LogPrior = Callable[[jax.Array], list[jax.Array]]
+
+
+class Component(NamedTuple):
+    """Latents whose priors hang together.
+
+    Attributes:
+        names: The latents.
+        members: Their positions among the latents of the model.
+        where: Their places in θ ``(d,)``.
+        scalar: Whether its elements are independent scalars.
+        roots: Of several latents, those whose priors depend on no other, each as a component of its own.
+        dependents: The positions of the others.
+    """
+
+    names: tuple[str, ...]
+    members: tuple[int, ...]
+    where: np.ndarray
+    scalar: bool
+    roots: tuple["Component", ...] = ()
+    dependents: tuple[int, ...] = ()
+
+
+class Block(NamedTuple):
+    """An independent block of the prior: Gaussian in unconstrained space, or of one latent in its native space.
+
+    Attributes:
+        where: Its places in θ ``(d,)``.
+        mean: ``(d,)``.
+        root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
+        how: How it was computed, in words.
+        natural: ``(n, numbers)`` of a latent in its native space: the natural parameters of its n components.
+    """
+
+    where: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+    how: str
+    natural: np.ndarray | None = None
+
+
+_POINTS = (0.0, 0.7, -1.3)  # a log density whose curvature is the same at three uneven points is taken for quadratic
+_LARGEST_HESSIAN = 512  # beyond it the (d, d) Hessian at two points costs more than draws do
+_LARGEST_END = 1e-3  # share of a variance at the ends of the grid beyond which it counts as infinite
+_SAMPLES = 1 << 14  # moments to about 1 % of an sd
+_GRID = np.linspace(-18.0, 18.0, 7201)  # in t with u = sinh(t): reaches 3e7 scales, with 200 points in each unit of t
+
+
+def tight(dtype: np.dtype) -> float:
+    """The relative error up to which two numbers that were computed in this dtype count as equal."""
+    return 1e-9 if dtype == jnp.float64 else 1e-4
+
+
+class PriorError(ValueError):
+    """A prior that has no Gaussian projection. The message names the latent, the cause and the cure."""
+
+
+class Projection(NamedTuple):
+    """A prior as far as it is made of independent blocks.
+
+    Attributes:
+        blocks: Of all latents but the coupled ones.
+        coupled: The positions of latents whose priors depend on other latents and are not jointly Gaussian with them.
+    """
+
+    blocks: list[Block]
+    coupled: tuple[int, ...]
+
+
+def project_gaussian(
+    components: Sequence[Component],
+    log_prior: LogPrior,
+    sampler: Callable[[jax.Array], jax.Array],
+    size: int,
+    dtype: np.dtype,
+) -> Projection:
+    """Projects each component of a prior that can be.
+
+    Args:
+        components: Which latents hang together.
+        log_prior: ``θ -> [log prior of each latent]``, elementwise for scalar components.
+        sampler: ``key -> θ``, one prior draw.
+        size: Length of θ.
+        dtype: Of θ.
+    """
+    blocks: list[Block] = []
+    coupled: list[int] = []
+    left = []
+    for c in components:
+        block = None if c.scalar else _exact(c, log_prior, size, dtype)
+        if block is not None:
+            blocks.append(block)
+        elif c.dependents:
+            left += c.roots
+            coupled += c.dependents
+        else:
+            left.append(c)
+    scalar = [c for c in left if c.scalar]
+    if scalar:
+        blocks += _scalars(scalar, log_prior, size, dtype)
+    sampled = []
+    for c in left:
+        if not c.scalar:
+            # The joint density of a component of several latents has been tried, but not that of this root.
+            block = None if any(c is other for other in components) else _exact(c, log_prior, size, dtype)
+            if block is None:
+                sampled.append(c)
+            else:
+                blocks.append(block)
+    if sampled:
+        blocks += _sampled(sampled, sampler)
+    return Projection(blocks, tuple(coupled))
+
+
+def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dtype: np.dtype) -> list[Block]:
+    """All scalar components at once: the elements are independent, so one derivative serves them all."""
+    order = np.concatenate([c.where for c in components])
+
+    def log_density(theta: jax.Array) -> jax.Array:
+        logs = log_prior(theta)
+        return jnp.concatenate([logs[c.members[0]] for c in components])
+
+    def derivatives(u: jax.Array) -> tuple[jax.Array, jax.Array]:
+        theta = jnp.full(size, u, dtype)
+        ones = jnp.ones(size, dtype)
+
+        def slope(t: jax.Array) -> jax.Array:
+            return jax.jvp(log_density, (t,), (ones,))[1]
+
+        return jax.jvp(slope, (theta,), (ones,))
+
+    slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
+    spread = np.abs(curvatures - curvatures[0]).max(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaussian = (curvatures[0] < 0) & (spread <= tight(dtype) * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
+        mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
+    if not gaussian.all():
+        by_quadrature = _quadrature(log_density, order, size, dtype)
+        mean = np.where(gaussian, mean, by_quadrature[0])
+        sd = np.where(gaussian, sd, by_quadrature[1])
+        lost = ~gaussian & ~(by_quadrature[2] < _LARGEST_END)
+    else:
+        lost = np.zeros_like(gaussian)
+    blocks, start = [], 0
+    for c in components:
+        part = slice(start, start + len(c.where))
+        start += len(c.where)
+        if lost[part].any():
+            raise PriorError(
+                f"The prior of latent {c.names[0]!r} has no finite mean and variance in unconstrained space (heavy "
+                "tails, as a Cauchy has, or none at all), so no Gaussian matches it. Use a lighter one, or start from "
+                f"another: prior={{{c.names[0]!r}: dist.Normal(0, 10)}}."
+            )
+        how = "exact" if gaussian[part].all() else "moments by quadrature"
+        blocks.append(Block(c.where, mean[part], sd[part], how))
+    return blocks
+
+
+def _quadrature(
+    log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t); share of the ends.
+
+    All densities here are smooth, and sinh turns their tails into double exponentials, for which the trapezoidal rule
+    converges exponentially. The centre and scale of the first grid are 0 and 1, then twice the highest point and the
+    spacing around it, then twice the mean and a quarter of the sd (a kink costs the square of the spacing).
+    """
+    t = jnp.asarray(_GRID, dtype)
+    spacing = float(_GRID[1] - _GRID[0])
+
+    def height(s: jax.Array, centre: jax.Array, scale: jax.Array) -> jax.Array:
+        theta = jnp.zeros(size, dtype).at[order].set(centre + scale * jnp.sinh(s))
+        out = log_density(theta) + jnp.log(jnp.cosh(s))
+        return jnp.where(jnp.isfinite(out), out, -jnp.inf)
+
+    def highest(centre: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(carry: tuple, s: jax.Array) -> tuple[tuple, None]:
+            top, at = carry
+            now = height(s, centre, scale)
+            return (jnp.maximum(top, now), jnp.where(now > top, s, at)), None
+
+        (top, at), _ = jax.lax.scan(step, (jnp.full_like(centre, -jnp.inf), jnp.zeros_like(centre)), t)
+        return top, at
+
+    def moments(centre: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        top, at = highest(centre, scale)
+        origin = scale * jnp.sinh(at)
+
+        def add(carry: tuple, s: jax.Array) -> tuple[tuple, None]:
+            w = jnp.exp(height(s, centre, scale) - top)
+            v = scale * jnp.sinh(s) - origin
+            end = jnp.where(jnp.abs(s) > 0.98 * _GRID[-1], w * v * v, 0.0)
+            return tuple(c + x for c, x in zip(carry, (w, w * v, w * v * v, end), strict=True)), None
+
+        zero = jnp.zeros_like(centre)
+        (mass, first, second, end), _ = jax.lax.scan(add, (zero, zero, zero, zero), t)
+        offset = first / mass
+        return centre + origin + offset, jnp.sqrt(second / mass - offset * offset), end / second
+
+    @jax.jit
+    def run() -> tuple[jax.Array, ...]:
+        centre, scale = jnp.zeros(len(order), dtype), jnp.ones(len(order), dtype)
+        for _ in range(2):
+            _, at = highest(centre, scale)
+            centre, scale = centre + scale * jnp.sinh(at), scale * jnp.cosh(at) * spacing
+        for _ in range(2):
+            mean, sd, ends = moments(centre, scale)
+            usable = jnp.isfinite(mean) & (sd > 0) & jnp.isfinite(sd)
+            centre, scale = jnp.where(usable, mean, centre), jnp.where(usable, 0.25 * sd, scale)
+        return moments(centre, scale)
+
+    mean, sd, ends = (np.asarray(a, float) for a in run())
+    return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
+
+
+def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Block | None:
+    """The component as a Gaussian, if its log density is quadratic."""
+    d = len(c.where)
+    if d > _LARGEST_HESSIAN:
+        return None
+
+    def log_density(u: jax.Array) -> jax.Array:
+        logs = log_prior(jnp.zeros(size, dtype).at[c.where].set(u))
+        return sum((jnp.sum(logs[i]) for i in c.members), jnp.zeros((), dtype))
+
+    points = np.random.default_rng(4).normal(size=(2, d))
+    gradient = jax.grad(log_density)
+    slopes, hessians = (
+        np.asarray(a, float)
+        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
+    )
+    change = np.abs(hessians[0] - hessians[1]).max()
+    if not np.isfinite(hessians).all() or change > tight(dtype) * np.abs(hessians[0]).max():
+        return None
+    precision = -0.5 * (hessians[0] + hessians[0].T)
+    if np.linalg.eigvalsh(precision).min() <= 0:
+        return None
+    mean = points[0] + np.linalg.solve(precision, slopes[0])
+    # precision = K Kᵀ, so K⁻ᵀ is a root of the covariance
+    root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    return Block(c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}")
+
+
+def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:
+    draws = prior_draws(sampler, _SAMPLES)
+    blocks = []
+    for c in components:
+        mine = draws[:, c.where]
+        if not np.isfinite(mine).all() or 4 * len(c.where) > _SAMPLES:
+            raise PriorError(
+                f"The prior of latent {c.names[0]!r} could not be matched by sampling ({len(c.where)} coupled "
+                "elements). Draw independent standardised elements and transform them, or pass prior=."
+            )
+        spread = np.sort((mine - mine.mean(0)) ** 2, 0)
+        if (spread[-_SAMPLES // 1000 :].sum(0) > 0.5 * spread.sum(0)).any():
+            raise PriorError(
+                f"The prior of latent {c.names[0]!r} has tails so heavy that a few draws make up its variance: no "
+                "Gaussian matches it. Draw independent standardised elements and scale them, use lighter tails, or "
+                "pass prior=."
+            )
+        covariance = np.atleast_2d(np.cov(mine.T))
+        blocks.append(Block(c.where, mine.mean(0), np.linalg.cholesky(covariance), f"moments by {_SAMPLES} draws"))
+    return blocks

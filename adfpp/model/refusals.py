@@ -1,0 +1,115 @@
+"""Refusals that need no numbers: what changes with the number of rows and must not, or does not and must.
+
+The numeric check, that the rows' log-likelihoods add up to the batch's, is in ``adfpp.model.check``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from adfpp.engine.trace import depends_on, trace
+from adfpp.model.arguments import Bound, ModelError
+from adfpp.model.latents import Latent
+from adfpp.model.layout import leading_lengths
+from adfpp.model.outline import Outlines
+from adfpp.model.visit import Visit
+
+
+def refuse_stretched(whole: Outlines, rows: int, bound: Bound) -> None:
+    """A single observed value must not be stretched over the rows."""
+    for name, observation in whole.observations.items():
+        value, shape = observation.shape, observation.element_shape
+        stretched = any(a == 1 and b == rows for a, b in zip(value, shape, strict=False))
+        if rows > 1 and len(value) >= len(shape) > 0 and stretched:
+            raise ModelError(
+                f"One value of observation {name!r} would be stretched over {rows} rows: the arguments' lengths are "
+                f"{leading_lengths(bound)}. Pass one value a row."
+            )
+
+
+def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, local: frozenset[str]) -> None:
+    """Compares the model's shapes on all rows with those on one and on two.
+
+    Args:
+        whole: On all rows.
+        rows: Their number.
+        one: On one row.
+        two: On two.
+        local: Names of the latents of single rows, which may grow with the rows.
+
+    Raises:
+        ModelError: When another latent grows, or an observation does not.
+    """
+    for name, latent in whole.latents.items():
+        if name in local:
+            continue
+        for other, length in ((one, 1), (two, 2)):
+            there = other.latents.get(name)
+            if there is None or there.shape != latent.shape:
+                shapes = f"{latent.shape} with {rows} rows, "
+                shapes += f"{there.shape} with {length}" if there is not None else f"absent with {length}"
+                plates = [plate.name for plate in latent.plates]
+                inside = f" (it is inside plate {plates[0]!r})" if plates else ""
+                raise ModelError(
+                    f"Latent {name!r} changes with the number of rows: {shapes}{inside}. A latent of single rows must "
+                    "have one entry a row, along one axis: draw it inside the data plate. If it has one element a "
+                    "group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
+                )
+    for name in [*one.latents, *two.latents]:
+        if name not in whole.latents:
+            raise ModelError(f"Latent {name!r} appears only for some numbers of rows. Draw it for all.")
+    for name, observation in whole.observations.items():
+        if name not in one.observations or name not in two.observations:
+            raise ModelError(f"Observation {name!r} is missing when the model gets fewer rows. Observe it for all.")
+        counts = [int(np.prod(s.observations[name].element_shape)) for s in (one, two)]
+        # A factor that is summed over the rows is one number whatever their number; the numeric check judges it.
+        scalar = observation.element_shape == ()
+        if counts[1] != 2 * counts[0] and not scalar:
+            sizes = {plate.name: plate.size for plate in one.observations[name].plates}
+            stuck = [p for p, s in sizes.items() if s > 1]
+            plate = f"plate {stuck[0]!r} has {sizes[stuck[0]]} elements" if stuck else f"it has {counts[0]} elements"
+            raise ModelError(
+                f"Observation {name!r} does not follow the rows: {plate} even when the model gets one row. Size the "
+                "plate from an argument, e.g. numpyro.plate('rows', x.shape[0])."
+            )
+
+
+def refuse_dynamic_supports(
+    latents: Sequence[Latent],
+    run: Callable[[jax.Array, Sequence[Any]], Visit],
+    theta: jax.ShapeDtypeStruct,
+    inputs: Sequence[jax.ShapeDtypeStruct],
+) -> None:
+    """A latent's value must be a function of its own unconstrained value alone.
+
+    Args:
+        latents: The latents that rows share.
+        run: ``run(θ, inputs)``: a visit of one row.
+        theta: Shape of θ.
+        inputs: Shapes of one row's arrays and of the shared ones.
+    """
+
+    def values(flat: jax.Array, *rest: Any) -> list[jax.Array]:
+        found = run(flat, rest).latents
+        return [jnp.asarray(found[latent.name].value) for latent in latents]
+
+    traced = trace(values, theta, *inputs)
+    for latent, output in zip(latents, traced.outputs, strict=True):
+        touched = depends_on(traced, output)
+        touched[latent.where] = False
+        others = [other.name for other in latents if touched[other.where].any()]
+        if others:
+            raise ModelError(
+                f"The support of latent {latent.name!r} depends on latent {others[0]!r}, so its unconstrained "
+                f"coordinate changes meaning as {others[0]!r} is learned. Draw a standardised variable and transform "
+                f"it, e.g. u ~ Uniform(0, 1) and {latent.name} = {others[0]} * u."
+            )
+
+
+def plates_in_words(whole: Outlines) -> str:
+    """The sizes of the observations' plates."""
+    sizes = {f"plate {p.name!r} has size {p.size}" for o in whole.observations.values() for p in o.plates}
+    return ", ".join(sorted(sizes)) or "there is no plate"

@@ -1,0 +1,14 @@
+"""Fixtures of the tests of reading and writing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.io.tables import PEOPLE
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A CSV file with numbers, an empty cell of each kind, and text."""
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    return tmp_path / "people.csv"

@@ -1,0 +1,14 @@
+"""Runs are timed by a single repetition here: the tests do not look at how fast they are."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from adfpp.judge import clock
+
+
+@pytest.fixture(autouse=True, scope="session")
+def single_repetition() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "REPEAT_FOR", 0.0)
+        yield

@@ -1,0 +1,65 @@
+"""Densities of a model and its data at many θ, against SciPy and enumeration."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from scipy import special
+
+from adfpp.model import Joint
+from tests.model.common import program
+from tests.model.local.common import (
+    COUNTS,
+    KEY,
+    ROWS,
+    Array,
+    X,
+    Y,
+    dist,
+    indicators,
+    sample,
+    stats,
+    zero_inflated,
+)
+
+
+def test_learned_weights_and_scales_are_a_mixture() -> None:
+    """The rows' densities, where weights, means and scales of three components are learned."""
+
+    def model(y: Array = None, summed: bool = False) -> None:
+        p = sample("p", dist.Dirichlet(jnp.ones(3)))
+        mu, scale = sample("mu", dist.Normal(0, 3).expand([3])), sample("scale", dist.HalfNormal(1).expand([3]))
+        with numpyro.plate("rows", y.shape[0]):
+            if summed:
+                sample("y", dist.MixtureSameFamily(dist.Categorical(probs=p), dist.Normal(mu, scale)), obs=y)
+            else:
+                c = sample("c", dist.Categorical(probs=p))
+                sample("y", dist.Normal(mu[c], scale[c]), obs=y)
+
+    theta = np.random.default_rng(1).normal(size=(3, 8))
+    logs = [
+        Joint(program(model, y=Y, summed=s), (), {"y": Y, "summed": s}).log_likelihood(theta)["y"]
+        for s in (True, False)
+    ]
+    assert logs[0].shape == (3, ROWS)
+    np.testing.assert_allclose(logs[1], logs[0], atol=1e-10)
+
+
+def test_impossible_combinations_count_nothing() -> None:
+    """A zero-inflated Poisson, whose gate cannot be shut where something was counted."""
+    theta = np.random.default_rng(2).normal(size=(2, 3))
+    logs = Joint(program(zero_inflated, X, y=COUNTS), (X,), {"y": COUNTS}).log_likelihood(theta)["y"]
+    p, rate = special.expit(theta[:, 2:]), np.exp(theta[:, :2] @ X.T)
+    expected = np.log(p * stats.poisson(rate).pmf(COUNTS) + (1 - p) * (COUNTS == 0))
+    np.testing.assert_allclose(logs, expected, atol=1e-10)
+
+
+def test_forwards() -> None:
+    """Replicates and means vary with the local latents, whose priors are no part of θ's."""
+    joint = Joint(program(indicators, y=Y), (), {"y": Y})
+    theta = np.tile([-50.0, 50.0], (400, 1))
+    drawn, seen = joint.replicate(KEY, jnp.asarray(theta), 2)["y"]
+    assert seen == Y[2]
+    assert abs(np.mean(drawn > 0) - 0.6) < 4 * np.sqrt(0.24 / 400)
+    assert np.all(np.abs(joint.predicted(theta)["y"] - 10.0) < 4 * 50 * np.sqrt(0.96 / 400))
+    assert set(joint.log_prior(theta[:1])) == {"mu"}
+    assert joint.draw_prior(KEY, 2).shape == (2, 2)

@@ -1,0 +1,239 @@
+"""One row as factors: every way to write a likelihood, with masks and Jacobians."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from scipy import stats
+
+import adfpp
+from adfpp.engine.tilt import ClosedForm
+from adfpp.model import RowCheck
+from tests.model.common import (
+    HOLES,
+    ROWS,
+    SCALE,
+    SEEN,
+    Array,
+    X,
+    Y,
+    assert_exact,
+    factor_log_density,
+    learned,
+    program,
+    rows,
+    sample,
+    weights,
+)
+
+THETAS = np.random.default_rng(3).normal(size=(3, 2))
+
+
+def mask_handler(x: Array, seen: Array, y: Array) -> None:
+    """Masked by the handler."""
+    w = weights()
+    with rows(x), handlers.mask(mask=seen):
+        sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+
+def mask_distribution(x: Array, seen: Array, y: Array) -> None:
+    """Masked by the distribution, under to_event over the rows."""
+    w = weights()
+    sample("y", dist.Normal(x @ w, SCALE).mask(seen).to_event(1), obs=y)
+
+
+def mask_inferred(x: Array, seen: Array, y: Array) -> None:
+    """Masked where y is NaN."""
+    w = weights()
+    with rows(x):
+        sample("y", dist.Normal(x @ w, SCALE).mask(~jnp.isnan(y)), obs=y)
+
+
+@pytest.mark.parametrize("model", [mask_handler, mask_distribution, mask_inferred])
+def test_masked_rows_are_left_out(model: Callable[..., None]) -> None:
+    """Masked rows, NaN in them or not, leave no trace."""
+    got = learned(model, X, SEEN, HOLES)
+    assert_exact(got, X[SEEN], Y[SEEN])
+    np.testing.assert_array_equal(np.asarray(got[2].log_z)[~SEEN], 0.0)
+
+
+def test_masked_rows_are_left_out_by_quadrature() -> None:
+    """The same where the integral is numerical."""
+
+    def model(x: Array, seen: Array, y: Array) -> None:
+        w = weights()
+        with rows(x), handlers.mask(mask=seen):
+            sample("y", dist.Logistic(x @ w, SCALE), obs=y)
+
+    adf = adfpp.ADF(model)
+    seen = np.arange(ROWS) != 2  # five rows and six are padded to one length, and compiled once
+    masked = learned(model, X, seen, np.where(seen, Y, np.nan), adf=adf)
+    without = learned(model, X[seen], seen[seen], Y[seen], adf=adf)
+    np.testing.assert_allclose(masked[0], without[0], atol=1e-14)
+    np.testing.assert_allclose(masked[1], without[1], atol=1e-14)
+
+
+def test_masked_elements_are_left_out() -> None:
+    """A mask over the elements of a vector-valued row."""
+    y = np.stack([HOLES, Y], 1)
+
+    def model(x: Array, y: Array) -> None:
+        w = weights()
+        with numpyro.plate("rows", x.shape[0], dim=-2), numpyro.plate("columns", 2):
+            sample("y", dist.Normal((x @ w)[:, None], SCALE).mask(~jnp.isnan(y)), obs=y)
+
+    assert_exact(learned(model, X, y), np.concatenate([X[SEEN], X]), np.concatenate([Y[SEEN], Y]))
+
+
+def factor_per_row(x: Array, y: Array) -> None:
+    """The likelihood as a vector of factors."""
+    numpyro.factor("y", dist.Normal(x @ weights(), SCALE).log_prob(y))
+
+
+def factor_in_plate(x: Array, y: Array) -> None:
+    """The likelihood as a factor in the data plate."""
+    w = weights()
+    with rows(x):
+        numpyro.factor("y", dist.Normal(x @ w, SCALE).log_prob(y))
+
+
+def factor_summed(x: Array, y: Array) -> None:
+    """The likelihood as one number: its rows add up, so it is one."""
+    numpyro.factor("y", dist.Normal(x @ weights(), SCALE).log_prob(y).sum())
+
+
+def no_plate(x: Array, y: Array) -> None:
+    """An observation without a plate."""
+    sample("y", dist.Normal(x @ weights(), SCALE), obs=y)
+
+
+def event_over_rows(x: Array, y: Array) -> None:
+    """The rows as an event of independent elements."""
+    sample("y", dist.Normal(x @ weights(), SCALE).to_event(1), obs=y)
+
+
+class Bell(dist.Distribution):
+    """A user's own distribution; it cannot even sample."""
+
+    arg_constraints = {"loc": dist.constraints.real}
+    support = dist.constraints.real  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, loc: Array, *, validate_args: bool | None = None) -> None:
+        self.loc = loc
+        super().__init__(jnp.shape(loc), (), validate_args=validate_args)
+
+    def log_prob(self, value: Array) -> Array:
+        return -0.5 * ((value - self.loc) / SCALE) ** 2 - jnp.log(SCALE * jnp.sqrt(2 * jnp.pi))
+
+
+class Subclass(dist.Normal):
+    """A subclass may mean something else, so it does not inherit a closed form."""
+
+    def log_prob(self, value: Array) -> Array:
+        return 2.0 * super().log_prob(value)
+
+
+def own_distribution(x: Array, y: Array) -> None:
+    """A user's own likelihood."""
+    w = weights()
+    with rows(x):
+        sample("y", Bell(x @ w), obs=y)
+
+
+def latent_in_the_value(x: Array, y: Array) -> None:
+    """The observed value is a residual."""
+    w = weights()
+    with rows(x):
+        sample("y", dist.Normal(0.0, SCALE), obs=y - x @ w)
+
+
+def latent_in_value_and_field(x: Array, y: Array) -> None:
+    """Half of the predictor stands on each side."""
+    w = weights()
+    with rows(x):
+        sample("y", dist.Normal(x[:, 0] * w[0], SCALE), obs=y - x[:, 1] * w[1])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        factor_per_row,
+        factor_in_plate,
+        factor_summed,
+        no_plate,
+        event_over_rows,
+        own_distribution,
+        latent_in_the_value,
+        latent_in_value_and_field,
+    ],
+)
+def test_ways_to_write_a_likelihood(model: Callable[..., None]) -> None:
+    """All are read as one number of a field, with the density of the plain model, and their rows add up."""
+    read_as = program(model, X, Y)
+    assert [(group.field_size, group.count) for group in read_as.factors] == [(1, 1)]
+    for x, y in zip(X[:2], Y[:2], strict=True):
+        expected = stats.norm.logpdf(y, THETAS @ x, SCALE)
+        np.testing.assert_allclose(factor_log_density(read_as, THETAS, x, y), expected, rtol=1e-12)
+    assert RowCheck(read_as).done([X, Y], [])
+
+
+def test_what_is_read_is_learned() -> None:
+    """By algebra, to the posterior and evidence of the textbook."""
+    assert_exact(learned(latent_in_the_value, X, Y))
+
+
+def test_a_subclass_keeps_its_own_density() -> None:
+    """Its log density counts, here every row twice, and no closed form is taken from its parent."""
+
+    def model(x: Array, y: Array) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", Subclass(x @ w, SCALE), obs=y)
+
+    read_as = program(model, X, Y)
+    assert not isinstance(read_as.factors[0].rule, ClosedForm)
+    expected = 2.0 * stats.norm.logpdf(Y[0], THETAS @ X[0], SCALE)
+    np.testing.assert_allclose(factor_log_density(read_as, THETAS, X[0], Y[0]), expected, rtol=1e-12)
+
+
+def test_two_observations() -> None:
+    """Each row brings both."""
+
+    def model(x: Array, y: Array, v: Array) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+            sample("v", dist.Normal(2 * x @ w, SCALE), obs=v)
+
+    v = 2 * Y + 0.1
+    assert_exact(learned(model, X, Y, v), np.concatenate([X, 2 * X]), np.concatenate([Y, v]))
+
+
+def test_two_observations_of_different_shapes() -> None:
+    """A vector and a number a row, without plates."""
+
+    def model(x: Array, y: Array, v: Array) -> None:
+        w = weights()
+        sample("v", dist.Normal(x * w, SCALE).to_event(2), obs=v)
+        sample("y", dist.Normal(x @ w, SCALE).to_event(1), obs=y)
+
+    v = X * np.array([0.9, -0.4])
+    stacked = np.concatenate([*[np.diag(x) for x in X], X])
+    assert_exact(learned(model, X, Y, v), stacked, np.concatenate([v.reshape(-1), Y]))
+
+
+def test_a_transformed_likelihood_keeps_its_jacobian() -> None:
+    """LogNormal data have the density of the data, not of their logarithms."""
+
+    def model(x: Array, y: Array) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.LogNormal(x @ w, SCALE), obs=y)
+
+    y = np.exp(Y)
+    expected = stats.lognorm.logpdf(y[0], SCALE, scale=np.exp(THETAS @ X[0]))
+    np.testing.assert_allclose(factor_log_density(program(model, X, y), THETAS, X[0], y[0]), expected, rtol=1e-12)

@@ -1,0 +1,123 @@
+"""One run of a model: what cannot be learned row by row, whatever its shapes."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+
+from tests.model.common import (
+    GROUP,
+    SCALE,
+    SEEN,
+    Array,
+    X,
+    Y,
+    refusal,
+    rows,
+    sample,
+    says,
+    weights,
+)
+
+COUNTS: dict[str, Callable[[Array], int]] = {
+    "int(max)": lambda g: int(g.max()) + 1,
+    "np.unique": lambda g: len(np.unique(g)),
+    "jnp.unique": lambda g: len(jnp.unique(g)),
+    "set": lambda g: len(set(g.tolist())),
+}
+
+
+@pytest.mark.parametrize("how", COUNTS)
+def test_refuses_a_count_taken_from_the_data(how: str) -> None:
+    """One row has one group only."""
+
+    def model(group: Array, y: Array | None = None) -> None:
+        z = sample("z", dist.Normal(0, 1).expand([COUNTS[how](group)]).to_event(1))
+        with rows(group):
+            sample("y", dist.Normal(z[group], SCALE), obs=y)
+
+    says(refusal(model, GROUP, y=Y), "value", "data", "number of groups", "pass it as a Python number")
+
+
+def test_names_the_statement_before_a_value_is_read() -> None:
+    """So that the line is found."""
+
+    def model(group: Array, y: Array | None = None) -> None:
+        sample("mu", dist.Normal(0, 1))
+        z = sample("z", dist.Normal(0, 1).expand([int(group.max()) + 1]).to_event(1))
+        with rows(group):
+            sample("y", dist.Normal(z[group], SCALE), obs=y)
+
+    says(refusal(model, GROUP, y=Y), "after latent 'mu'")
+
+
+def test_refuses_obs_mask() -> None:
+    """NumPyro draws a latent for every row then; ``handlers.mask`` is the way."""
+
+    def model(x: Array, seen: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y, obs_mask=seen)
+
+    says(refusal(model, X, SEEN, y=Y), "y_unobserved", "obs_mask", "handlers.mask")
+
+
+def test_refuses_scale() -> None:
+    """It would count rows more than once."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with handlers.scale(scale=2.0), rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y), "'y'", "scale", "remove")
+
+
+def test_refuses_a_subsampling_plate() -> None:
+    """Rows come one by one anyway."""
+
+    def model(x: Array, y: Array) -> None:
+        w = weights()
+        with numpyro.plate("rows", x.shape[0], subsample_size=3) as i:
+            sample("y", dist.Normal(x[i] @ w, SCALE), obs=y[i])
+
+    says(refusal(model, X, Y), "'rows'", "subsample", "drop")
+
+
+def test_refuses_a_masked_prior() -> None:
+    """``mask(False)`` makes a prior flat: improper, and not the Normal it seems to be."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        with handlers.mask(mask=False):
+            w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y), "'w'", "mask")
+
+
+def test_refuses_param() -> None:
+    """It has no prior."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        b = numpyro.param("b", jnp.zeros(()))
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w + b, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y), "'b'", "numpyro.param", "no prior", "argument")
+
+
+def test_refuses_a_start_with_another_support() -> None:
+    """A Normal in the place of a positive latent would send a negative scale into the model."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        s = sample("s", dist.ImproperUniform(dist.constraints.positive, (), ()))
+        with rows(x):
+            sample("y", dist.Normal(x, s), obs=y)
+
+    says(refusal(model, X[:, 0], y=Y, prior={"s": dist.Normal(0, 10)}), "'s'", "support")
