@@ -128,7 +128,7 @@ def wide() -> Any:
     rng = np.random.default_rng(4)
     x, group = rng.normal(size=(16, 2)), rng.integers(0, 4, 16)
     y, z = x @ [1.0, -1.0] + rng.normal(size=16), 0.5 * rng.normal(size=(16, 2)) + 0.3
-    data = {"y": y, "z": z}
+    data: dict[str, Any] = {"y": y, "z": z}
     program = read(grouped, (x, group, 4), data, None, moments_named("auto"))
     scale = 0.3 * np.eye(program.size) + 0.05 * np.tril(rng.normal(size=(program.size, program.size)))
     belief = Belief(jnp.asarray(0.3 * rng.normal(size=program.size)), jnp.asarray(scale))
