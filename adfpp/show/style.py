@@ -137,7 +137,8 @@ def head(
     for name in [comparison.reference, *comparison.names]:
         if only is not None and name not in only:
             continue
-        label = plain(name) + (" (reference)" if name == comparison.reference else "")
+        marked = name == comparison.reference and name != "reference"
+        label = plain(name) + " (reference)" * marked
         label += " (not finite: not drawn)" if name in failed else ""
         handles.append(Line2D([], [], color=tint[name], linewidth=3, label=label))
     letters = sum(len(str(handle.get_label())) + _KEY for handle in handles)

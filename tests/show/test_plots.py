@@ -129,7 +129,7 @@ def test_colours_and_legend_are_the_same_everywhere(comparison: Comparison) -> N
     for kind in ("forest", "marginals", "learning"):
         (legend,) = comparison.plot(kind).legends
         texts = [text.get_text() for text in legend.get_texts()]
-        assert texts == ["reference (reference)", ADF, r" _rough \$x\$"]
+        assert texts == ["reference", ADF, r" _rough \$x\$"]
         drawn = [line.get_color() for line in legend.get_lines()]
         assert drawn == [tint["reference"], tint[ADF], tint[ROUGH]] == [GREY, BLUE, SKY]
 
