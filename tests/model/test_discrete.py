@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from scipy import special, stats
+from scipy import stats
 
 from adfpp.model import Joint
 from adfpp.model.discrete import combinations, discrete_latents, levels, listed, log_joint_of
@@ -44,7 +44,6 @@ def test_the_joint_at_all_combinations() -> None:
     fields = (2.0 * grid - 1.0) @ DATA.x[chosen].T
     logs = stats.norm.logcdf(np.where(DATA.y[chosen] == 1, fields, -fields))
     np.testing.assert_allclose(got, 3 * np.log(0.5) + logs.sum(1), rtol=1e-10)
-    assert float(np.asarray(special.logsumexp(got))) < 0.0
 
 
 def test_events_list_their_values() -> None:
