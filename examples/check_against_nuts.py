@@ -1,10 +1,11 @@
-"""How wrong is a fast answer? ADF and EP measured against NUTS, and what they know of their error by themselves.
+"""How far off is a fast answer? ADF and EP are measured against NUTS, and judged without it.
 
     python examples/check_against_nuts.py [--out DIR]
 
-Counts of a Poisson regression with an offset, folded once by a full and once by a diagonal Gaussian, and visited again
-until they agree (EP). ``adfpp.compare`` gives each run's error with NUTS's own Monte-Carlo error beside it;
-``adfpp.check`` asks without NUTS. The picture shows intervals of all runs side by side.
+The data are counts of a Poisson regression with an offset. ADF absorbs them in one pass, once with a full and once with
+a diagonal Gaussian; EP visits them again until they agree. ``adfpp.compare`` gives the error of each run, with NUTS's
+own Monte Carlo error beside it. ``adfpp.check`` estimates the error without NUTS. The picture shows the intervals of
+all runs side by side.
 """
 
 import argparse
@@ -25,7 +26,7 @@ matplotlib.use("Agg")
 
 
 def model(x: Any, hours: Any, y: Any = None) -> None:
-    """Calls an hour: log rate affine in two correlated causes."""
+    """Calls per hour, with a log rate that is affine in three correlated columns."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, 2))
     with numpyro.plate("rows", x.shape[0]):
@@ -33,7 +34,7 @@ def model(x: Any, hours: Any, y: Any = None) -> None:
 
 
 def simulate(rows: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Columns that go together, so that the diagonal family has something to lose."""
+    """Correlated columns, for which the diagonal family is less accurate; hours of observation, and counts."""
     rng = np.random.default_rng(0)
     common = rng.normal(size=(rows, 1))
     x = 0.8 * common + 0.6 * rng.normal(size=(rows, 3))

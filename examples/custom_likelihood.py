@@ -1,11 +1,12 @@
-"""A likelihood of your own: some customers cancel, some never will, and most are still there today.
+"""A likelihood of your own: some customers cancel, some never will, and most are still customers today.
 
     python examples/custom_likelihood.py [--out DIR]
 
-A mixture cure model, which NumPyro does not have: a share of the customers stays for ever, the others leave after a
-Weibull time, and whoever has not left yet is censored. It is written as an ordinary NumPyro distribution with a
-`log_prob` and nothing else; nothing is registered. One online pass and NUTS take the same model and the same rows.
-Prints the two posteriors side by side and draws the curves of the customers still there under both.
+The likelihood is a mixture cure model, which NumPyro does not have. A share of the customers stays for ever, the others
+leave after a time with a Weibull distribution, and customers who have not left yet are censored. It is written as an
+ordinary NumPyro distribution with a `log_prob` and nothing else. Nothing is registered. One online pass and NUTS use
+the same model and the same rows. The script prints the two posteriors side by side, and draws the share of customers
+who remain under both.
 """
 
 import argparse
@@ -38,7 +39,10 @@ TITLES = {
 
 
 class CureWeibull(dist.Distribution):
-    """Time to an event that a share of the population never has; `log_prob` is that of (time, whether seen)."""
+    """Time to an event that a share of the population never has.
+
+    `log_prob` is the log density of the time where the event was seen, else the log probability of no event until then.
+    """
 
     arg_constraints = {
         "stay": constraints.real,
@@ -54,17 +58,17 @@ class CureWeibull(dist.Distribution):
         super().__init__(shape, (), validate_args=validate_args)
 
     def log_prob(self, value: Any) -> Any:
-        """Log density of an event at `value` where seen, log probability of none until then elsewhere."""
+        """Log density of an event at `value` where it was seen, else log probability of no event until then."""
         shape = jnp.exp(self.log_shape)
         log_time = jnp.log(value) - self.log_scale
-        hazard = jnp.exp(shape * log_time)  # accumulated until `value`, among those who will leave
+        hazard = jnp.exp(shape * log_time)  # cumulative until `value`, for those who will leave
         leave_at = -jax.nn.softplus(self.stay) + self.log_shape + shape * log_time - jnp.log(value) - hazard
-        still_there = jnp.logaddexp(jax.nn.log_sigmoid(self.stay), jax.nn.log_sigmoid(-self.stay) - hazard)
-        return jnp.where(self.seen, leave_at, still_there)
+        until_now = jnp.logaddexp(jax.nn.log_sigmoid(self.stay), jax.nn.log_sigmoid(-self.stay) - hazard)
+        return jnp.where(self.seen, leave_at, until_now)
 
 
 def model(plan: Any, seen: Any, time: Any = None) -> None:
-    """Customers of two plans: their shares that stay differ, the time to leave has one law."""
+    """Customers of two plans: the share that stays differs, and the time to leave has the same distribution."""
     stay: Any = numpyro.sample("stay", dist.Normal(0, 1.5).expand([2]).to_event(1))
     log_scale = numpyro.sample("log_scale", dist.Normal(1, 1))
     log_shape = numpyro.sample("log_shape", dist.Normal(0, 0.5))
@@ -73,7 +77,7 @@ def model(plan: Any, seen: Any, time: Any = None) -> None:
 
 
 def simulate(rng: np.random.Generator, rows: int) -> dict[str, Any]:
-    """Customers who joined within the last two years, as seen today; times in months."""
+    """Customers who joined within the last two years, as they are known today; times in months."""
     plan = rng.integers(0, 2, rows)
     stays = rng.random(rows) < 1 / (1 + np.exp(-STAY[plan]))
     leaves_after = np.where(stays, np.inf, np.exp(LOG_SCALE) * rng.weibull(np.exp(LOG_SHAPE), rows))
@@ -81,22 +85,22 @@ def simulate(rng: np.random.Generator, rows: int) -> dict[str, Any]:
     return {"plan": plan, "seen": leaves_after < joined, "time": np.minimum(leaves_after, joined)}
 
 
-def left(stay: np.ndarray, log_scale: np.ndarray, log_shape: np.ndarray, months: np.ndarray) -> np.ndarray:
-    """Share of customers still there after so many months, (draws, months), for draws of the parameters."""
+def remaining(stay: np.ndarray, log_scale: np.ndarray, log_shape: np.ndarray, months: np.ndarray) -> np.ndarray:
+    """Share of customers who remain after so many months, (draws, months), for draws of the parameters."""
     share = 1 / (1 + np.exp(-np.asarray(stay)[:, None]))
     scale, shape = np.exp(np.asarray(log_scale))[:, None], np.exp(np.asarray(log_shape))[:, None]
     return share + (1 - share) * np.exp(-((months / scale) ** shape))
 
 
 def kaplan_meier(time: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The model-free estimate of the same curve, as the corners of its steps."""
+    """The estimate of the same curve without a model, as the corners of its steps."""
     order = np.argsort(time)
     at_risk = len(time) - np.arange(len(time))
     return np.append(0, time[order]), np.append(1, np.cumprod(1 - seen[order] / at_risk))
 
 
 def columns(draws: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Draws by the names of `TITLES`."""
+    """Draws, with the names of `TITLES`."""
     stay = np.asarray(draws["stay"])
     return {
         "stay[0]": stay[:, 0],
@@ -114,21 +118,21 @@ def picture(path: Path, data: dict[str, Any], online: dict[str, Any], nuts: dict
     axis = curves.subplots()
     months = np.linspace(0, 30, 121)
     for k, (name, colour) in enumerate(zip(PLANS, ("C0", "C1"), strict=True)):
-        mine = data["plan"] == k
-        steps = kaplan_meier(data["time"][mine], data["seen"][mine])
+        of_plan = data["plan"] == k
+        steps = kaplan_meier(data["time"][of_plan], data["seen"][of_plan])
         axis.step(*steps, where="post", color="0.5", lw=1, label=None if k else "Kaplan–Meier estimate (no model)")
         band = np.quantile(
-            left(online["stay"][:, k], online["log_scale"], online["log_shape"], months), (0.05, 0.95), 0
+            remaining(online["stay"][:, k], online["log_scale"], online["log_shape"], months), (0.05, 0.95), 0
         )
         axis.fill_between(months, *band, color=colour, alpha=0.3, lw=0, label=f"{name}: online, 90% interval")
-        band = np.quantile(left(nuts["stay"][:, k], nuts["log_scale"], nuts["log_shape"], months), (0.05, 0.95), 0)
+        band = np.quantile(remaining(nuts["stay"][:, k], nuts["log_scale"], nuts["log_shape"], months), (0.05, 0.95), 0)
         for edge, label in zip(band, (f"{name}: NUTS, 90% interval", None), strict=True):
             axis.plot(months, edge, color=colour, ls="--", lw=1.2, label=label)
     axis.axvline(data["time"].max(), color="0.8", lw=1)
-    axis.text(data["time"].max() + 0.3, 0.97, "nobody was\nseen for longer", fontsize=8, color="0.4", va="top")
-    axis.set(xlabel="months since joining", ylabel="share of customers still there", xlim=(0, 30), ylim=(0, 1.0))
+    axis.text(data["time"].max() + 0.3, 0.97, "nobody was\nobserved longer", fontsize=8, color="0.4", va="top")
+    axis.set(xlabel="months since joining", ylabel="share of customers who remain", xlim=(0, 30), ylim=(0, 1.0))
     axis.legend(fontsize=8, loc="lower left")
-    axis.set_title(f"Customers still there, {len(data['time'])} rows", fontsize=10)
+    axis.set_title(f"Customers who remain, {len(data['time'])} rows", fontsize=10)
 
     by_name, reference = columns(online), columns(nuts)
     truth = dict(zip(TITLES, (*STAY, LOG_SCALE, LOG_SHAPE), strict=True))
@@ -145,7 +149,7 @@ def picture(path: Path, data: dict[str, Any], online: dict[str, Any], nuts: dict
             axis.legend(fontsize=7, loc="upper left", ncols=3, columnspacing=1, handlelength=1.2, framealpha=1)
     marginals.suptitle("Posterior of the parameters", fontsize=10)
     figure.suptitle(
-        "A likelihood that NumPyro lacks (mixture cure model), learned online and by NUTS from the same rows"
+        "A likelihood that NumPyro does not have (mixture cure model), learned online and by NUTS from the same rows"
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -175,7 +179,7 @@ def main() -> None:
     table["NUTS sd"] = [reference[name].std() for name in table.index]
     table["off by (sd)"] = (table["mean"] - table["NUTS mean"]) / table["NUTS sd"]
     print(table.round(3).to_string())
-    print(f"\nlog evidence, one step ahead: {result.info.log_z.sum():.2f}")
+    print(f"\nlog evidence, from one-step-ahead predictions: {result.info.log_z.sum():.2f}")
 
     path = options.out / "custom_likelihood.png"
     picture(path, data, post.sample(jax.random.key(2), (4000,)), draws)

@@ -2,10 +2,10 @@
 
     python examples/demo.py [--out DIR] [--samples N]
 
-Folds the 569 rows of the Wisconsin breast cancer data once, online (ADF); visits them again until they agree (EP); fits
-NumPyro's Laplace and Gaussian variational guides; runs NUTS; prints how far each is from NUTS in posterior sds, with
-NUTS's own Monte-Carlo error beside it; asks the two posteriors what they know of their error by themselves; writes a
-report.
+The data are the 569 rows of the Wisconsin breast cancer data. ADF absorbs them once, online; EP visits them again until
+they agree; NumPyro fits its Laplace and Gaussian variational guides; NUTS is the reference. The script prints how far
+each result is from NUTS in posterior sds, with NUTS's own Monte Carlo error beside it, estimates the error of ADF and
+EP without NUTS, and writes a report.
 """
 
 import argparse
@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Logistic regression, as one writes it for NUTS."""
+    """Logistic regression, written as for NUTS."""
     w = numpyro.sample("w", dist.Normal(0, 2.5).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, 2.5))
     with numpyro.plate("rows", x.shape[0]):
@@ -59,21 +59,19 @@ def main() -> None:
         "svi": SVI(model, AutoMultivariateNormal(model), adam, Trace_ELBO()),
     }
     comparison = adfpp.compare(jax.random.key(0), runs, x, y=y, num_samples=options.samples)
-    print("\nAgainst NUTS: errors of the means in its posterior sds (mcse: its own Monte-Carlo error)\n")
+    print("\nAgainst NUTS: errors of the means in its posterior sds (mcse: its own Monte Carlo error)\n")
     print(comparison)
 
     result = adf.run(jax.random.key(0), x, y=y, progress_bar=False)
-    print("\nWhat the online posterior says of itself, without NUTS:\n")
+    print("\nOne pass, judged without NUTS:\n")
     print(adfpp.check(adf, result, x, y=y, progress_bar=False))
 
     revisited = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
     info = revisited.info
-    word = "settled" if info.converged else "not settled"
-    print(
-        f"\nThe same rows visited again (EP): {word} after {info.sweeps} sweeps, which would have moved it by (in sds)"
-    )
+    outcome = "converged" if info.converged else "not converged"
+    print(f"\nThe same rows visited again (EP): {outcome} after {info.sweeps} sweeps. Their sizes in sds, undamped:")
     print(", ".join(f"{step:.1g}" for step in info.step))
-    print(f"log evidence {info.log_evidence:.2f}; of one pass {result.log_evidence:.2f}\n")
+    print(f"log evidence {info.log_evidence:.2f}; from one pass {result.log_evidence:.2f}\n")
     print(adfpp.check(ep, revisited, x, y=y, progress_bar=False))
 
     report = comparison.report(options.out / "report.html")

@@ -1,12 +1,12 @@
-"""A stream that drifts, followed online: three ways to let coefficients move, judged by their predictions.
+"""A stream that drifts, followed online: three assumptions about moving coefficients, judged by their predictions.
 
     python examples/drifting_stream.py [--out DIR]
 
-Clicks on a page: the appeal of a picture falls and rises slowly, that of a price tag switches when a sale begins. The
-same logistic model is folded row by row with coefficients that stay put, that take a random walk, and that forget old
-rows. Each row is predicted before it is absorbed, so the sum of the log scores says which assumption suits the stream.
-Afterwards the random walk is smoothed: what the whole stream says of every moment of it.
-Prints the scores and draws the true paths with each learner's mean ± sd.
+The rows are clicks on a page. The effect of a picture falls and rises slowly; the effect of a price tag switches when a
+sale begins. The same logistic model absorbs the rows with coefficients that are constant, that take a random walk, and
+that forget old rows. Each row is predicted before it is absorbed, so the sum of the log scores shows which assumption
+suits the stream. Afterwards the random walk is smoothed: the coefficients at each row are estimated from all rows. The
+script prints the scores, and draws the true paths with the mean ± sd of each learner.
 """
 
 import argparse
@@ -31,14 +31,14 @@ WALK = "random walk"
 
 
 def model(x: Any, click: Any = None) -> None:
-    """Logistic regression of clicks; nothing in it says that coefficients move."""
+    """Logistic regression of clicks, without anything about moving coefficients."""
     w = numpyro.sample("w", dist.Normal(0, 1.5).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("click", dist.Bernoulli(logits=x @ w), obs=click)
 
 
 def simulate(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, clicks and the true path of the coefficients, (rows, 3)."""
+    """Inputs, clicks, and the true path of the coefficients, (rows, 3)."""
     t = np.arange(ROWS)
     path = np.column_stack([1.5 * np.cos(2 * np.pi * t / ROWS), np.where(t < SWITCH, -1.0, 1.0), np.full(ROWS, -0.5)])
     x = np.column_stack([rng.normal(size=(ROWS, 2)), np.ones(ROWS)])
@@ -55,7 +55,7 @@ class Followed(NamedTuple):
 
 
 def follow(adf: adfpp.ADF, x: np.ndarray, click: np.ndarray) -> Followed:
-    """Folds the stream as it arrives, a chunk at a time."""
+    """Absorbs the stream as it arrives, a chunk at a time."""
     state = adf.init(jax.random.key(0), x, click=click)
     means, sds, scores = [], [], []
     for start in range(0, len(x), CHUNK):
@@ -69,7 +69,7 @@ def follow(adf: adfpp.ADF, x: np.ndarray, click: np.ndarray) -> Followed:
 
 
 def picture(path: Path, followed: dict[str, Followed], smoothed: Smoothed, truth: np.ndarray) -> None:
-    """A row of panels a coefficient, a column a learner; below, the score gained on the static learner."""
+    """A row of panels for each coefficient, a column for each learner; below, the score gained over the static one."""
     figure = plt.figure(figsize=(12, 8), constrained_layout=True)
     parts: Any = figure.subfigures(2, 1, height_ratios=(2, 1))
     upper, lower = parts
@@ -79,28 +79,28 @@ def picture(path: Path, followed: dict[str, Followed], smoothed: Smoothed, truth
         for i in range(2):
             axis = grid[i, j]
             axis.plot(truth[:, i], color="k", ls="--", lw=1.2, label="truth")
-            axis.plot(seen, run.mean[:, i], color=f"C{j}", label="mean ± sd of the rows so far")
+            axis.plot(seen, run.mean[:, i], color=f"C{j}", label="mean ± sd given the rows so far")
             low, high = run.mean[:, i] - run.sd[:, i], run.mean[:, i] + run.sd[:, i]
             axis.fill_between(seen, low, high, color=f"C{j}", alpha=0.3, lw=0)
             if name.startswith(WALK):
-                axis.plot(smoothed.mean[:, i], color="C3", label="mean of all rows, smoothed")
+                axis.plot(smoothed.mean[:, i], color="C3", label="mean given all rows, smoothed")
             if j == 0:
                 axis.set_ylabel(f"coefficient of\nthe {COEFFICIENTS[i]} (logits)")
         grid[0, j].set_title(name, fontsize=10)
         grid[1, j].legend(fontsize=8, loc="upper left")
         grid[1, j].set_xlabel("rows seen")
     axis = lower.subplots()
-    still = followed["static"].score
+    static = followed["static"].score
     for j, (name, run) in enumerate(followed.items()):
-        axis.plot(np.cumsum(run.score - still), color=f"C{j}", ls=("-", "-", "--")[j], label=name)
+        axis.plot(np.cumsum(run.score - static), color=f"C{j}", ls=("-", "-", "--")[j], label=name)
     axis.axvline(SWITCH, color="0.7", lw=1)
     axis.annotate(
         "the sale begins", (SWITCH, 0.95), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=8
     )
-    axis.set(xlabel="rows seen", ylabel="log score gained\non the static learner (nats)", xlim=grid[0, 0].get_xlim())
+    axis.set(xlabel="rows seen", ylabel="log score gained\nover the static learner (nats)", xlim=grid[0, 0].get_xlim())
     axis.legend(fontsize=8, loc="upper left")
     figure.suptitle(
-        "Click stream with coefficients that move: what each learner believes, and how well it predicts the next row"
+        "Click stream with coefficients that move: the belief of each learner, and how well it predicts the next row"
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -116,11 +116,11 @@ def main() -> None:
 
     learners = {
         "static": adfpp.ADF(model),
-        f"{WALK}, variance 0.0003 a row": adfpp.ADF(model, dynamics=adfpp.RandomWalk(0.0003)),
-        "discount, forgetting 0.995 a row": adfpp.ADF(model, dynamics=adfpp.Discount(0.995)),
+        f"{WALK}, variance 0.0003 per row": adfpp.ADF(model, dynamics=adfpp.RandomWalk(0.0003)),
+        "discount, forgetting 0.995 per row": adfpp.ADF(model, dynamics=adfpp.Discount(0.995)),
     }
     followed = {name: follow(adf, x, click) for name, adf in learners.items()}
-    print(f"{ROWS} rows: log score of each row before it was absorbed (0 is perfect, -0.693 a coin)\n")
+    print(f"{ROWS} rows: mean log score of a row before it was absorbed (0 is perfect, -0.693 a coin)\n")
     print(f"{'':36s} {'all rows':>9s} {'after the switch':>17s} {'error of the coefficients':>26s}")
     for name, run in followed.items():
         error = np.sqrt(np.mean((run.mean - truth[CHUNK - 1 :: CHUNK]) ** 2))
@@ -129,7 +129,7 @@ def main() -> None:
     walk = next(adf for name, adf in learners.items() if name.startswith(WALK))
     smoothed = smooth(walk, x, click=click, sweeps=20, progress_bar=False)
     error = np.sqrt(np.mean((smoothed.mean - truth) ** 2))
-    print(f"{WALK + ', smoothed by all rows':36s} {'':9s} {'':17s} {error:26.2f}")
+    print(f"{WALK + ', smoothed':36s} {'':9s} {'':17s} {error:26.2f}")
 
     path = options.out / "drifting_stream.png"
     picture(path, followed, smoothed, truth)

@@ -1,12 +1,12 @@
-"""Export to ArviZ: one pass over the data, then summary, leave-one-out, model comparison, netCDF and pictures.
+"""Export to ArviZ: one pass over the data, then summary, leave-one-out, model comparison, netCDF and a picture.
 
     python examples/export_to_arviz.py [--out DIR]
 
-Ten measurements of 442 diabetes patients and how far the disease had progressed a year later. Two regressions are
-folded in one pass each, one with all ten columns and one with the body mass index and the blood pressure alone.
-`adfpp.to_arviz` hands each to ArviZ with named dimensions; ArviZ summarises and compares them, `adfpp.loo` being the
-leave-one-out that is right for draws of an approximation. The first is written to netCDF, read back, and drawn from
-the file.
+The data are ten measurements of 442 diabetes patients, and how far the disease had progressed a year later. Two
+regressions learn from them in one pass each: one uses all ten columns, the other the body mass index and the blood
+pressure only. `adfpp.to_arviz` exports each to ArviZ with named dimensions. ArviZ summarises and compares them;
+`adfpp.loo` is the leave-one-out that is right for draws from an approximation. The first export is written to netCDF,
+read back, and drawn from the file.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import adfpp
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-SHOWN = ("bmi", "bp", "sex", "s5")  # whose way along the stream is drawn
+SHOWN = ("bmi", "bp", "sex", "s5")  # whose mean and sd along the stream are drawn
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Linear regression with unknown scatter, as one writes it for NUTS."""
+    """Linear regression with unknown scatter, written as for NUTS."""
     w = numpyro.sample("w", dist.Normal(0, 0.5).expand([x.shape[-1]]).to_event(1))
     scatter = numpyro.sample("scatter", dist.LogNormal(-0.5, 0.5))
     with numpyro.plate("patient", x.shape[0]):
@@ -45,14 +45,14 @@ def load() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def export(x: np.ndarray, y: np.ndarray, columns: list[str]) -> Any:
-    """One pass over the rows in random order, and everything that ArviZ can look at."""
+    """One pass over the rows in random order, as data for ArviZ."""
     result = adfpp.ADF(model).run(jax.random.key(0), x, y=y, shuffle=True, progress_bar=False, snapshots=8)
     coords = {"column": columns}
     return adfpp.to_arviz(result, x, y=y, coords=coords, dims={"w": ["column"], "x": ["patient", "column"]})
 
 
 def picture(path: Path, data: Any, elpd: Any) -> None:
-    """Coefficients, their way along the stream, new data as the model sees them, and each patient's weight."""
+    """Coefficients, their path along the stream, the posterior predictive, and the Pareto k of each patient."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.5), constrained_layout=True)
     forest(axes[0, 0], data["posterior"]["w"])
     stream(axes[0, 1], data["trajectory"], list(data["posterior"]["column"].values))
@@ -68,7 +68,7 @@ def picture(path: Path, data: Any, elpd: Any) -> None:
 
 
 def forest(axis: Any, w: Any) -> None:
-    """Mean, central half and central 94 % of each coefficient."""
+    """Mean, central 50 % and central 94 % of each coefficient."""
     draws = w.stack(sample=("chain", "draw"))
     for place, name in enumerate(w["column"].values):
         values = draws.sel(column=name).values
@@ -78,11 +78,13 @@ def forest(axis: Any, w: Any) -> None:
     axis.axvline(0, color="0.6", lw=0.8)
     axis.set_yticks(range(w.sizes["column"]), w["column"].values)
     axis.invert_yaxis()
-    axis.set(title="Group posterior: coefficients (50 % and 94 %)", xlabel="progression in sds, per sd of the column")
+    axis.set(
+        title="Group posterior: coefficients (50 % and 94 %)", xlabel="progression in sds, for one sd of the column"
+    )
 
 
 def stream(axis: Any, trajectory: Any, columns: list[str]) -> None:
-    """Mean ± sd of a few coefficients after the rows so far."""
+    """Mean ± sd of some coefficients given the rows so far."""
     rows = trajectory["rows"].values
     for i, name in enumerate(SHOWN):
         place = columns.index(name)
@@ -97,7 +99,7 @@ def stream(axis: Any, trajectory: Any, columns: list[str]) -> None:
 
 
 def predictive(axis: Any, drawn: np.ndarray, observed: np.ndarray) -> None:
-    """Histograms of whole data sets drawn from the posterior, and of the one that was seen."""
+    """Histograms of data sets drawn from the posterior predictive, and of the observed one."""
     drawn = drawn.reshape(-1, drawn.shape[-1])
     edges = np.linspace(-3.5, 3.5, 29)
     heights = np.array([np.histogram(d, edges, density=True)[0] for d in drawn[:200]])
@@ -126,8 +128,8 @@ def main() -> None:
 
     elpd = adfpp.loo(data)
     print(elpd, end="\n\n")
-    few = [columns.index("bmi"), columns.index("bp")]
-    less = export(x[:, few], y, [columns[i] for i in few])
+    two = [columns.index("bmi"), columns.index("bp")]
+    less = export(x[:, two], y, [columns[i] for i in two])
     compared: Any = arviz.compare({"all columns": elpd, "bmi and bp": adfpp.loo(less)})
     print(compared.to_string(), end="\n\n")
 

@@ -1,10 +1,10 @@
-"""A hierarchy on a stream: what shops sell, how much they differ, and what one pass and EP make of it.
+"""A hierarchy on a stream: the levels of shops and their spread, by one pass, EP and NUTS.
 
     python examples/hierarchy.py [--out DIR]
 
-Forty shops of very unequal size share a mean and a spread, which no row depends on directly: each row says something of
-its own shop alone. ADF learns the spread as the rows come; EP visits them again; NUTS is the reference. Prints how far
-both are from it, and draws each shop's estimate between its own mean and everybody's.
+Forty shops of very unequal size share a mean and a spread. No row depends on these directly: each row contains
+information on its own shop only. ADF learns the spread as the rows arrive; EP visits them again; NUTS is the reference.
+The script prints how far both are from NUTS, and draws each shop's estimate between its own mean and the common mean.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SHOPS = 40
 
 
 def model(shop: Any, y: Any = None) -> None:
-    """Shops around a common mean, centred: adfpp makes factors of the prior of ``level``."""
+    """Shops around a common mean, in the centred form: adfpp makes factors of the prior of ``level``."""
     mean = numpyro.sample("mean", dist.Normal(0, 5))
     spread = numpyro.sample("spread", dist.HalfNormal(2))
     noise = numpyro.sample("noise", dist.HalfNormal(2))
@@ -38,7 +38,7 @@ def model(shop: Any, y: Any = None) -> None:
 
 
 def simulate() -> tuple[np.ndarray, np.ndarray]:
-    """600 sales in random order; a few shops have most of them."""
+    """600 sales in random order; some shops have most of them."""
     rng = np.random.default_rng(0)
     share = rng.gamma(0.6, size=SHOPS) + 0.02
     shop = rng.choice(SHOPS, size=600, p=share / share.sum())
@@ -47,7 +47,7 @@ def simulate() -> tuple[np.ndarray, np.ndarray]:
 
 
 def picture(path: Path, posteriors: dict[str, adfpp.Posterior], draws: Any, shop: np.ndarray, y: np.ndarray) -> None:
-    """Left: shops by size, raw means and estimates. Right: the spread of shops, all three ways."""
+    """Left: shops by size, their own means and the estimates. Right: the spread of the shops by all three methods."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), width_ratios=(2, 1), constrained_layout=True)
     count = np.bincount(shop, minlength=SHOPS)
     order = np.argsort(-count, kind="stable")
@@ -66,13 +66,13 @@ def picture(path: Path, posteriors: dict[str, adfpp.Posterior], draws: Any, shop
         left.errorbar(places + shift, mean, sd, fmt="o", ms=3, lw=1, color=colour, label=name)
     left.set_xticks(places[::3], count[order][::3])
     left.set(xlabel="shops, by their number of rows", ylabel="level of the shop")
-    left.set_title("Small shops are drawn towards everybody's mean, as far as the spread allows", fontsize=10)
+    left.set_title("Small shops are pulled towards the common mean, as far as the spread allows", fontsize=10)
     left.legend(fontsize=8, ncols=2)
 
     right.hist(np.asarray(draws["spread"]), 60, density=True, color="0.85", label="NUTS")
     grid = np.linspace(0.05, 1.2, 400)
     for (name, post), colour in zip(posteriors.items(), ("C0", "C1"), strict=True):
-        where = next(s.where for s in post.latents if s.name == "spread")
+        where = next(latent.where for latent in post.latents if latent.name == "spread")
         mean = float(post.belief.mean[where][0])
         sd = float(post.family.spread(post.belief, post.program.size)[where][0])
         density = np.exp(-0.5 * ((np.log(grid) - mean) / sd) ** 2) / (grid * sd * np.sqrt(2 * np.pi))
@@ -95,15 +95,15 @@ def main() -> None:
 
     adf, ep = adfpp.ADF(model), adfpp.EP(model)
     print(ep.explain(shop, y=y), end="\n\n")
-    online = adf.run(key, shop, y=y, chunk_size=32, progress_bar=False)  # the prior is refreshed after every chunk
-    settled = ep.run(key, shop, y=y, state=online, progress_bar=False)
+    online = adf.run(key, shop, y=y, chunk_size=32, progress_bar=False)  # the prior is visited after every chunk
+    revisited = ep.run(key, shop, y=y, state=online, progress_bar=False)
     mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=2000, progress_bar=False)
     mcmc.run(jax.random.key(1), shop, y=y)
     draws = mcmc.get_samples()
 
-    posteriors = {"one online pass": online.posterior, f"EP, {settled.info.sweeps} sweeps": settled.posterior}
+    posteriors = {"one online pass": online.posterior, f"EP, {revisited.info.sweeps} sweeps": revisited.posterior}
     theta = np.asarray(online.posterior.program.unconstrain(draws)[0])
-    names = [s.name for s in online.posterior.latents for _ in range(s.size)]
+    names = [latent.name for latent in online.posterior.latents for _ in range(latent.size)]
     for name, post in posteriors.items():
         mean, sd = np.asarray(post.belief.mean), np.asarray(post.family.spread(post.belief, post.program.size))
         error, ratio = (mean - theta.mean(0)) / theta.std(0), sd / theta.std(0)
@@ -113,7 +113,7 @@ def main() -> None:
             f"{name}: largest error of a mean {abs(error[worst]):.2f} sd ({names[worst]}), sds {ratio.min():.2f} to "
             f"{ratio.max():.2f} of NUTS's; log spread {error[i]:+.2f} sd, its sd {ratio[i]:.2f} of NUTS's"
         )
-    print(f"log evidence by EP: {settled.log_evidence:.2f}")
+    print(f"log evidence by EP: {revisited.log_evidence:.2f}")
     path = options.out / "hierarchy.png"
     picture(path, posteriors, draws, shop, y)
     print(f"picture: {path}")

@@ -3,9 +3,10 @@
     python examples/ising.py [--out DIR]
 
 A teacher with 500 weights of ±1 labels random inputs by the sign of their field. The model draws each weight from a
-Bernoulli distribution, and adfpp holds it as one. Prints the share of wrong weights after α rows a weight: of one pass
-(ADF with a product of Bernoullis), of EP, and of a Gaussian belief over real weights whose means are clipped to their
-signs; beside them the Bayes-optimal curve, and the one that one pass should follow, both for infinitely many weights.
+Bernoulli distribution, and adfpp stores the belief as a product of Bernoulli distributions. The script prints the share
+of wrong weights after α rows for each weight: for one pass of ADF, for EP, and for a Gaussian belief over real weights
+whose means are clipped to their signs. Beside them are two curves for infinitely many weights: the Bayes-optimal one,
+and the one that one pass should follow.
 """
 
 import argparse
@@ -32,7 +33,7 @@ EP_ALPHAS = ALPHAS[:5]
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Weights ±1, and the sign of the field."""
+    """Weights of ±1, and the sign of the field."""
     sign: Any = numpyro.sample("sign", dist.Bernoulli(0.5).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", Probit(x @ (2.0 * sign - 1.0), 0.0), obs=y)
@@ -60,7 +61,7 @@ def wrong(posterior: adfpp.Posterior, teacher: np.ndarray) -> float:
 
 
 def online(adf: adfpp.ADF, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -> list[float]:
-    """Shares of wrong weights along one pass."""
+    """Shares of wrong weights during one pass."""
     state, start, shares = adf.init(jax.random.key(0), x, y=y), 0, []
     for stop in (ALPHAS * WEIGHTS).astype(int):
         state, _ = adf.update(state, x[start:stop], y=y[start:stop])
@@ -69,18 +70,18 @@ def online(adf: adfpp.ADF, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) ->
     return shares
 
 
-def settled(ep: adfpp.EP, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -> list[float]:
-    """Shares of wrong weights where EP ends, from scratch at each α."""
+def revisited(ep: adfpp.EP, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -> list[float]:
+    """Shares of wrong weights at the end of EP, with a new run for each α."""
     shares = []
     for rows in (EP_ALPHAS * WEIGHTS).astype(int):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", adfpp.NotConverged)  # near the transition it is slow
+            warnings.simplefilter("ignore", adfpp.NotConverged)  # near the transition EP converges slowly
             result = ep.run(jax.random.key(1), x[:rows], y=y[:rows], progress_bar=False)
         shares.append(wrong(result.posterior, teacher))
     return shares
 
 
-def picture(path: Path, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Shares of wrong weights against α."""
     figure, axes = plt.subplots(figsize=(8, 4.8), constrained_layout=True)
     grid = np.linspace(0.05, ALPHAS[-1], 300)
@@ -88,9 +89,9 @@ def picture(path: Path, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None
     axes.plot(grid, best.equilibrium.wrong_bits, color="0.2", label="Bayes-optimal, batch")
     axes.plot(grid, best.low.wrong_bits, color="0.2", ls=":", lw=1, label="…where it is only locally stable")
     axes.plot(grid, one_pass.wrong_bits, color="C0", label="one pass, theory")
-    for (name, (mean, error)), marker, colour in zip(found.items(), "os^", ("C0", "C1", "C2"), strict=True):
+    for (name, (mean, error)), marker, colour in zip(shares.items(), "os^", ("C0", "C1", "C2"), strict=True):
         axes.errorbar(ALPHAS[: len(mean)], mean, error, fmt=marker, color=colour, ms=5, capsize=3, label=name)
-    axes.set(xlabel="α: rows a weight", ylabel="share of wrong weights", ylim=(-0.01, 0.45), xlim=(0, 5.1))
+    axes.set(xlabel="α: rows for each weight", ylabel="share of wrong weights", ylim=(-0.01, 0.45), xlim=(0, 5.1))
     axes.set_title(f"Ising perceptron, {WEIGHTS} weights, {SEEDS} teachers, no noise")
     axes.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,7 @@ def picture(path: Path, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None
 
 
 def main() -> None:
-    """Runs all three on each teacher, prints the table and draws the picture."""
+    """Runs all three for each teacher, prints the table and draws the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("example_output"), help="where the picture goes")
     out = parser.parse_args().out
@@ -109,21 +110,21 @@ def main() -> None:
     for seed in range(SEEDS):
         data = simulate(seed)
         runs["one pass"].append(online(adf, *data))
-        runs["EP"].append(settled(ep, *data))
+        runs["EP"].append(revisited(ep, *data))
         runs["Gaussian, clipped"].append(online(gaussian, *data))
-    found = {k: (np.mean(v, 0), np.std(v, 0) / np.sqrt(SEEDS - 1)) for k, v in runs.items()}
+    shares = {k: (np.mean(v, 0), np.std(v, 0) / np.sqrt(SEEDS - 1)) for k, v in runs.items()}
     best, one_pass = ising.bayes_batch(ALPHAS).equilibrium.wrong_bits, ising.adf_online(ALPHAS).wrong_bits
     print(adf.explain(*simulate(0)[:2]).factors[0].why)
     print("\nshare of wrong weights (standard error)")
     print(f"{'α':>5} {'Bayes':>7} {'EP':>14} {'one pass, theory':>17} {'one pass':>14} {'Gaussian, clipped':>18}")
     for i, alpha in enumerate(ALPHAS):
-        cells = {k: f"{m[i]:.3f} ({e[i]:.3f})" if i < len(m) else "" for k, (m, e) in found.items()}
+        cells = {k: f"{m[i]:.3f} ({e[i]:.3f})" if i < len(m) else "" for k, (m, e) in shares.items()}
         print(
             f"{alpha:5.2f} {best[i]:7.3f} {cells['EP']:>14} {one_pass[i]:17.3f} {cells['one pass']:>14} "
             f"{cells['Gaussian, clipped']:>18}"
         )
     path = out / "ising.png"
-    picture(path, found)
+    picture(path, shares)
     print(f"\npicture: {path}")
 
 

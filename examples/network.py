@@ -1,13 +1,13 @@
-"""A small neural network learned one row at a time: Opper's outlook, by Monte Carlo moments.
+"""A small neural network learned one row at a time, with Monte Carlo moments: the outlook of Opper's paper.
 
     python examples/network.py [--out DIR]
 
-Labels of a noisy chequerboard, which no linear model can learn, come as a stream. A network of eight tanh units with 33
-weights is learned in one pass: by ADF with a full and with a diagonal Gaussian, by an extended Kalman filter that
-linearises the network at its mean, and by stochastic gradient descent at the best of four rates. EP visits the rows
-again, ten times; NUTS on all rows is the reference. The posterior of a network has many modes that are mirror images,
-so that no two weights can be compared; what is compared are predictions of rows that none has seen. Prints their log
-scores and accuracies, and draws both.
+The labels of a noisy chequerboard, which no linear model can learn, arrive as a stream. A network of eight tanh units
+with 33 weights is learned in one pass: by ADF with a full and with a diagonal Gaussian, by an extended Kalman filter
+that linearises the network at its mean, and by stochastic gradient descent at the best of four rates. EP visits the
+rows again, ten times. NUTS on all rows is the reference. The posterior of a network has many modes that are mirror
+images, so weights cannot be compared. The script compares predictions of new rows instead, prints their log scores and
+accuracies, and draws the log scores.
 """
 
 import argparse
@@ -44,7 +44,7 @@ DIRECTIONS = 1.5 * np.stack([np.cos(ANGLES), np.sin(ANGLES)])
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Two-layer network, as in models/network.py: the prior means of the units' directions tell them apart."""
+    """Two-layer network, as in models/network.py. The prior means of the units' directions tell the units apart."""
     a = numpyro.sample("a", dist.Normal(DIRECTIONS, 0.7).to_event(2))
     b = numpyro.sample("b", dist.Normal(0, 0.7).expand([HIDDEN]).to_event(1))
     c = numpyro.sample("c", dist.Normal(0, 2).expand([HIDDEN]).to_event(1))
@@ -54,7 +54,7 @@ def model(x: Any, y: Any = None) -> None:
 
 
 def simulate(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs in the plane; 1 is likely where both coordinates have the same sign."""
+    """Inputs in the plane; the label 1 is likely where both coordinates have the same sign."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, 2))
     certainty = 4.0 * np.tanh(2.0 * x[:, 0]) * np.tanh(2.0 * x[:, 1])
@@ -86,35 +86,35 @@ def scores(probability: Any, y: np.ndarray) -> tuple[float, float]:
 def by_adf(
     family: str, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Curve, adfpp.Posterior]:
-    """One pass of ADF, looked at along the way."""
+    """One pass of ADF, with the scores along the way."""
     adf = adfpp.ADF(model, family=family)
     state = adf.init(jax.random.key(0), x, y=y)
-    curve, marked = [], np.zeros(len(adfpp.Status), int)
+    curve, counts = [], np.zeros(len(adfpp.Status), int)
     for start in range(0, len(x), STEP):
         some = slice(start, start + STEP)
         state, info = adf.update(state, x[some], y=y[some])
-        marked += np.bincount(info.status, minlength=len(marked))
+        counts += np.bincount(info.status, minlength=len(counts))
         curve.append((start + STEP, *scores(predicted(adf.get_posterior(state), test[0]), test[1])))
-    told = ", ".join(f"{marked[s]} {s.name}" for s in adfpp.Status if marked[s])
-    print(f"ADF, {family}: rows by status: {told}")
+    by_status = ", ".join(f"{counts[s]} {s.name}" for s in adfpp.Status if counts[s])
+    print(f"ADF, {family}: rows by status: {by_status}")
     return curve, adf.get_posterior(state)
 
 
 def by_ep(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-    """A few sweeps of EP, which has not settled to its usual tolerance then, and need not for predictions."""
+    """Ten sweeps of EP. It has not converged to its usual tolerance by then, and need not for predictions."""
     ep = adfpp.EP(model, max_sweeps=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", adfpp.NotConverged)
         result = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
-    moves = ", ".join(f"{step:.2g}" for step in result.info.step)
-    print(f"EP: its sweeps would move the belief by {moves} sds")
+    sizes = ", ".join(f"{step:.2g}" for step in result.info.step)
+    print(f"EP: the sizes of its sweeps, in sds: {sizes}")
     return scores(predicted(ep.get_posterior(result), test[0]), test[1])
 
 
 def flat_start() -> tuple[jax.Array, jax.Array, Callable[[jax.Array], Any]]:
-    """The prior's mean and sds as vectors, and back.
+    """The prior's mean and sds as vectors, and a function from a vector to weights.
 
-    At the mean the network does not depend on its input weights, so the output weights are given small values.
+    At the prior mean the network does not depend on its input weights, so the output weights have small values instead.
     """
     small = 0.1 * np.random.default_rng(3).normal(size=HIDDEN)
     mean, back = ravel_pytree({"a": DIRECTIONS, "b": np.zeros(HIDDEN), "c": small, "bias": 0.0})
@@ -124,10 +124,10 @@ def flat_start() -> tuple[jax.Array, jax.Array, Callable[[jax.Array], Any]]:
 
 
 def by_ekf(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) -> Curve:
-    """Plug-in extended Kalman filter: the logit is linear and y Gaussian about the mean's prediction."""
+    """Plug-in extended Kalman filter: it linearises the logit, and takes y as Gaussian about the mean's prediction."""
     mean, sd, back = flat_start()
 
-    def fold(belief: Any, row: Any) -> tuple[Any, None]:
+    def absorb(belief: Any, row: Any) -> tuple[Any, None]:
         m, cov = belief
         h, slope = jax.value_and_grad(lambda w: logit(back(w), row[0]))(m)
         p = jax.nn.sigmoid(h)
@@ -135,7 +135,7 @@ def by_ekf(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) ->
         return (m + gain * (row[1] - p) / (p * (1 - p)), cov - jnp.outer(gain, cov @ slope)), None
 
     belief, curve = (mean, jnp.diag(sd**2)), []
-    run = jax.jit(lambda b, rows: jax.lax.scan(fold, b, rows)[0])
+    run = jax.jit(lambda b, rows: jax.lax.scan(absorb, b, rows)[0])
     for start in range(0, len(x), STEP):
         some = slice(start, start + STEP)
         belief = run(belief, (x[some], y[some]))
@@ -144,7 +144,7 @@ def by_ekf(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) ->
 
 
 def by_sgd(rate: float, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) -> Curve:
-    """Stochastic gradient descent on the log loss, one row a step."""
+    """Stochastic gradient descent on the log loss, one row at each step."""
     w, _, back = flat_start()
 
     def loss(w: jax.Array, row: Any) -> jax.Array:
@@ -162,7 +162,7 @@ def by_sgd(rate: float, x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np
 def picture(
     path: Path, curves: dict[str, Curve], batch: dict[str, float], maps: dict[str, Callable[[Any], Any]]
 ) -> None:
-    """Left: log scores along the stream. Right: what the full ADF and NUTS predict in the plane."""
+    """Left: log scores along the stream. Right: predictions of the full ADF and of NUTS in the plane."""
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), constrained_layout=True)
     for k, (name, curve) in enumerate(curves.items()):
         axes[0].plot([c[0] for c in curve], [c[1] for c in curve], ["-", "--", "-.", ":"][k], lw=2, label=name)

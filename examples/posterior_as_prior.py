@@ -1,12 +1,12 @@
-"""Posterior as prior: what one clinic has taught is where the next one begins, even with another kind of measurement.
+"""Posterior as prior: one clinic starts from the posterior of another, although it measures something else.
 
     python examples/posterior_as_prior.py [--out DIR]
 
-Clinic A measures how far diabetes has progressed in a year; clinic B records only whether it was more than usual. Two
-models with the same latent sites: the posterior of the first, correlations included, is the prior of the second. It is
-handed on as a file, and no row leaves clinic A. Prints that this equals one pass over the pooled rows, how far it is
-from NUTS on them, and what is lost when only a mean and a standard deviation for each coefficient are handed on. Draws
-the coefficients all three ways.
+Clinic A measures how far diabetes has progressed in a year; clinic B records only whether it was more than usual. Their
+two models have the same latents. The posterior of the first, with its correlations, is the prior of the second. It is
+handed on as a file, and no row leaves clinic A. The script shows that the result equals one pass over the pooled rows,
+how far it is from NUTS on these rows, and what is lost if only a mean and a standard deviation of each coefficient are
+handed on. It draws the coefficients by all three methods.
 """
 
 import argparse
@@ -24,17 +24,16 @@ from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_diabetes
 
 import adfpp
-from adfpp import checkpoint
 from adfpp.distributions import Probit
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-NOISE = 0.7  # scatter of the progression about its mean, taken as known; all in units of the progression's sd
+NOISE = 0.7  # scatter of the progression about its mean, taken as known, in units of the progression's sd
 
 
 def expected(x: Any) -> Any:
-    """The mean of the progression: what both clinics learn about."""
+    """The mean of the progression, which both clinics learn."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     return x @ w
 
@@ -54,7 +53,7 @@ def judged(x: Any, worse: Any = None) -> None:
 
 
 def pooled(x: Any, exact: Any, y: Any = None, worse: Any = None) -> None:
-    """All rows of both clinics in one model: `exact` says where the progression itself was measured."""
+    """All rows of both clinics in one model; `exact` is true where the progression itself was measured."""
     mean = expected(x)
     with numpyro.plate("rows", x.shape[0]):
         with handlers.mask(mask=exact):
@@ -73,7 +72,7 @@ def load() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def ellipse(mean: np.ndarray, covariance: np.ndarray, **style: Any) -> Ellipse:
-    """Where a Gaussian in the plane is two sds from its mean."""
+    """The ellipse on which a Gaussian in the plane is two sds from its mean."""
     values, vectors = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1]))
     return Ellipse((mean[0], mean[1]), 4 * np.sqrt(values[1]), 4 * np.sqrt(values[0]), angle=angle, fill=False, **style)
@@ -116,7 +115,7 @@ def picture(path: Path, posteriors: dict[str, adfpp.Posterior], reference: np.nd
     forest.set_title("All coefficients (mean ± sd)", fontsize=10)
     forest.legend(fontsize=8, loc="upper left")
     figure.suptitle(
-        "Posterior as prior: clinic A measures the progression, clinic B only says whether it is above average"
+        "Posterior as prior: clinic A measures the progression, clinic B only records whether it is above average"
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -135,13 +134,13 @@ def main() -> None:
 
     file = options.out / "clinic_a.npz"
     clinic_a = adfpp.ADF(measured)
-    checkpoint.save(file, clinic_a, clinic_a.run(key, x[exact], y=y[exact], progress_bar=False).state)
+    adfpp.save(file, clinic_a, clinic_a.run(key, x[exact], y=y[exact], progress_bar=False).state)
 
     clinic_b = adfpp.ADF(judged)
     x_b, worse_b = x[~exact], worse[~exact]
     reader = adfpp.ADF(measured)
-    # clinic B has no measured rows to show the reader: it reads the shapes only
-    after_a = reader.get_posterior(checkpoint.load(file, reader, x_b, y=np.zeros(len(x_b))).state)
+    # clinic B has no measured rows; of the rows that it passes, only the shapes are read
+    after_a = reader.get_posterior(adfpp.load(file, reader, x_b, y=np.zeros(len(x_b))).state)
     chained = clinic_b.get_posterior(clinic_b.run(key, x_b, worse=worse_b, prior=after_a, progress_bar=False))
 
     alone = {"w": dist.Normal(after_a.mean()["w"], after_a.sd()["w"]).to_event(1)}

@@ -1,7 +1,9 @@
-"""The README's code runs as it stands, its plan is what is printed, and the pages it names exist."""
+"""The README's code runs and prints what it shows; the pages and the code that a page names exist."""
 
+import ast
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from adfpp.show.arviz_versions import groups
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +58,62 @@ def test_the_plan_shown_is_the_plan_printed(namespace: dict[str, Any]) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Every relative link of the README and of the pages in docs/ is a file or folder."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    assert len(pages) > 5
-    links = [(p, m) for p in pages for m in re.findall(r"\]\((?!https?:)([^)#]+)\)", p.read_text(encoding="utf-8"))]
-    assert len(links) > 10
-    broken = [f"{p.relative_to(ROOT)}: {m}" for p, m in links if not (p.parent / m).exists()]
+    """Every relative link of a page is a file or folder, and every anchor is a heading (or a named place) there."""
+    links = [
+        (page, *match)
+        for page in PAGES
+        for match in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 50 and sum(bool(anchor) for *_, anchor in links) > 5
+    broken = []
+    for page, name, anchor in links:
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{page.relative_to(ROOT)}: {name}#{anchor}")
     assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page: GitHub makes one of each heading; others are written out."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    made = {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+    return made | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_the_code_that_a_page_names_exists() -> None:
+    """Files and the functions in them: `engine/kernel.py:visit` in the map of the packages, `adfpp/cli/` elsewhere."""
+    named = list(named_code())
+    assert sum(name is not None for _, _, name in named) > 30
+    missing = [
+        f"{page.name}: {path.relative_to(ROOT)}{f':{name}' if name else ''}"
+        for page, path, name in named
+        if not path.exists() or (name is not None and name not in definitions(path))
+    ]
+    assert not missing
+
+
+def named_code() -> Iterator[tuple[Path, Path, str | None]]:
+    """(page, path, name) of all code that the map and the guide name; the name is "visit" or "Session.resolve"."""
+    for page in (ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            row = re.match(r"\| `(\w+)` \|", line)  # of the table of packages: paths are relative to the package
+            package = row.group(1) if row and (ROOT / "adfpp" / row.group(1)).is_dir() else None
+            for text, name in re.findall(r"`([\w/]+(?:\.py|/))(?::([\w.]+))?`", line):
+                top = text.split("/")[0]
+                below = ROOT / "adfpp" / package if package else ROOT / "adfpp"
+                yield page, (ROOT if (ROOT / top).exists() and "/" in text else below) / text, name or None
+
+
+def definitions(path: Path) -> set[str]:
+    """The names that a module defines at its top level, and the methods of its classes."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        names |= {getattr(t, "name", None) or getattr(t, "id", "") for t in targets}
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return names
 
 
 def test_code_in_the_docs_is_python() -> None:
