@@ -218,7 +218,7 @@ def fit_of(learner: b.Learner, model: Any = models.probit, **data: Any) -> Fit:
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times each run by one repetition only."""
-    monkeypatch.setattr("adfpp.judge.fits.REPEAT_FOR", 0.0)
+    monkeypatch.setattr("adfpp.judge.clock.REPEAT_FOR", 0.0)
 
 
 @pytest.mark.usefixtures("untimed")
