@@ -167,19 +167,22 @@ def test_a_density_that_the_field_does_not_determine() -> None:
 
 def test_keys_of_elements() -> None:
     """Elements have points of their own, and the same points with the same key."""
-    factor = only(IntegralFactor, MONTE_CARLO)
-    key = jax.random.key(0)
+    program = trace(lambda theta, y: [-jnp.exp(jnp.asarray(WEIGHTS) @ theta * y)], THETA, ROW)
+    observation = Observation("y", E, program.outputs[0], None, None, None)
+    (factor,) = build_factors(program, [observation], MONTE_CARLO, NAMES)
 
     @jax.jit
-    def errors(y: Array) -> Array:
-        """Of the same cavity of the first element, with no key, and with keys of two elements."""
-        _, field = factor.matrices(jnp.zeros(N), y)
-        ready = [ReadyFactor(factor, [y], k) for k in (None, key, key, jax.random.key(1))]
-        return jnp.stack([r.tilt(0, field[0], 3.0 * jnp.eye(1)).shift[0] for r in ready])
+    def shifts(y: Array, keys: Array) -> Array:
+        """Of the same cavity, without a key and with these."""
 
-    fixed, first, again, other = np.asarray(errors(jnp.asarray(Y)))
-    assert first == again and len({fixed, first, other}) > 1
-    one, two = (ReadyFactor(factor, [jnp.asarray(Y)], key).key_of(e) for e in (0, 1))
-    assert (
-        one is not None and two is not None and not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(two))
-    )
+        def shift(key: Any) -> Array:
+            return ReadyFactor(factor, [y], key).tilt(0, jnp.zeros(1), jnp.eye(1)).shift
+
+        return jnp.concatenate([shift(None), jax.vmap(shift)(keys)[:, 0]])
+
+    keys = jnp.stack([jax.random.key(0), jax.random.key(0), jax.random.key(1)])
+    fixed, first, again, other = np.asarray(shifts(jnp.ones(E), keys))
+    assert first == again and len({fixed, first, other}) == 3
+    one, two = (ReadyFactor(factor, [jnp.asarray(Y)], keys[0]).key_of(e) for e in (0, 1))
+    assert one is not None and two is not None
+    assert not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(two))
