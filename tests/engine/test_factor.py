@@ -10,7 +10,7 @@ from scipy import stats
 
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor, Observation, ReadyFactor
 from adfpp.engine.grouping import build_factors
-from adfpp.engine.tilt import AUTO, MONTE_CARLO, ClosedForm, Moments, Tilted, Variational, normal_tilt
+from adfpp.engine.tilt import AUTO, MONTE_CARLO, ClosedForm, Moments, MonteCarlo, Tilted, Variational, normal_tilt
 from adfpp.engine.trace import Trace, trace
 
 Array = Any
@@ -167,19 +167,19 @@ def test_a_density_that_the_field_does_not_determine() -> None:
 
 def test_keys_of_elements() -> None:
     """Elements have points of their own, and the same points with the same key."""
-    factor = only(IntegralFactor, MONTE_CARLO)
-    key = jax.random.key(0)
+    program = trace(lambda theta, y: [-jnp.exp(jnp.asarray(WEIGHTS) @ theta * y)], THETA, ROW)
+    observation = Observation("y", E, program.outputs[0], None, None, None)
+    few = Moments(max_quadrature=0, monte_carlo=MonteCarlo(points=64))
+    (factor,) = build_factors(program, [observation], few, NAMES)
 
     @jax.jit
-    def errors(y: Array) -> Array:
-        """Of the same cavity of the first element, with no key, and with keys of two elements."""
-        _, field = factor.matrices(jnp.zeros(N), y)
-        ready = [ReadyFactor(factor, [y], k) for k in (None, key, key, jax.random.key(1))]
-        return jnp.stack([r.tilt(0, field[0], 3.0 * jnp.eye(1)).shift[0] for r in ready])
+    def shifts(y: Array, keys: Array) -> Array:
+        """Of the same cavity, with each of these keys."""
+        return jax.vmap(lambda k: ReadyFactor(factor, [y], k).tilt(0, jnp.zeros(1), jnp.eye(1)).shift[0])(keys)
 
-    fixed, first, again, other = np.asarray(errors(jnp.asarray(Y)))
-    assert first == again and len({fixed, first, other}) > 1
-    one, two = (ReadyFactor(factor, [jnp.asarray(Y)], key).key_of(e) for e in (0, 1))
-    assert (
-        one is not None and two is not None and not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(two))
-    )
+    keys = jnp.stack([jax.random.key(0), jax.random.key(0), jax.random.key(1)])
+    first, again, other = np.asarray(shifts(jnp.ones(E), keys))
+    assert first == again != other
+    one, two = (ReadyFactor(factor, [jnp.asarray(Y)], keys[0]).key_of(e) for e in (0, 1))
+    assert one is not None and two is not None
+    assert not jnp.array_equal(jax.random.key_data(one), jax.random.key_data(two))

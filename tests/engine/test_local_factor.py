@@ -5,9 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+import adfpp
 from adfpp.engine.factor import LocalBase, Observation, ReadyFactor
 from adfpp.engine.grouping import build_factors
 from adfpp.engine.local_factor import LocalFactor
@@ -119,3 +122,24 @@ def test_powers_and_their_limit_are_refused() -> None:
     limit = gaussian(Moments(quadrature=Variational(), monte_carlo=Variational()))
     with pytest.raises(ValueError, match=r"limit of power 0 of the factor of 'y'.*not supported"):
         jax.eval_shape(lambda y: limit.prepare(y)(0, jnp.zeros(1), jnp.eye(1)), Y)
+
+
+def coins(x: Array, y: Array = None) -> None:
+    """Discrete latents, and an effect of each row."""
+    s: Any = numpyro.sample("s", dist.Bernoulli(0.4).expand([2]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        z = numpyro.sample("z", dist.Normal(0.0, 0.7))
+        numpyro.sample("y", dist.Normal(x @ s + z, 0.5), obs=y)
+
+
+def test_discrete_latents_see_the_density_with_the_local_numbers_integrated_out() -> None:
+    """Enumeration of the four states, with the variance of the row's effect added to the noise."""
+    x, y = np.array([[1.0, -0.8]]), np.array([0.9])
+    adf = adfpp.ADF(coins)
+    state, info = adf.update(adf.init(jax.random.key(0), x, y=y), x, y=y)
+    prior, sd = np.array([0.6, 0.4]), np.hypot(0.7, 0.5)
+    states = [[prior[a] * prior[b] * stats.norm.pdf(y[0], x[0] @ [a, b], sd) for b in (0, 1)] for a in (0, 1)]
+    joint = np.array(states)
+    np.testing.assert_allclose(info.log_z, [np.log(joint.sum())], rtol=1e-10)
+    exact = np.array([joint[1].sum(), joint[:, 1].sum()]) / joint.sum()
+    np.testing.assert_allclose(adf.get_posterior(state).mean()["s"], exact, rtol=1e-10)

@@ -10,7 +10,7 @@ Knows JAX, not NumPyro.
 
 from adfpp.engine.trace.cut import Cut, gaussian_but_for, minimum_vertex_cut, reach_of_cuts, smallest_cut
 from adfpp.engine.trace.degree import Degree
-from adfpp.engine.trace.interpret import Atom, dtype_of, shape_of, size_of
+from adfpp.engine.trace.interpret import Atom, bind, dtype_of, shape_of, size_of
 from adfpp.engine.trace.split import Fields, PreparedTail, Tail, affine_part, behind_alone, scalar_factor
 from adfpp.engine.trace.touch import Reach, depends_on, only_moves
 from adfpp.engine.trace.tracing import Trace, known_value, part_of, summands, trace
@@ -26,6 +26,7 @@ __all__ = [
     "Trace",
     "affine_part",
     "behind_alone",
+    "bind",
     "depends_on",
     "dtype_of",
     "gaussian_but_for",

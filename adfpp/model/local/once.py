@@ -8,6 +8,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal
 
+from adfpp.engine.trace import bind
+
 
 def evaluated_once(f: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
     """A function whose equal parts are evaluated once.
@@ -40,8 +42,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], done: dict
             except TypeError:  # parameters that cannot be compared
                 key, known = object(), None
             if known is None:
-                out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
-                known = done[key] = list(out) if eqn.primitive.multiple_results else [out]
+                known = done[key] = list(bind(eqn, operands))
             values = known
         env.update(zip(eqn.outvars, values, strict=True))
     return [v.val if isinstance(v, Literal) else env[v] for v in jaxpr.outvars]
