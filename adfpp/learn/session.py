@@ -22,6 +22,7 @@ from adfpp.learn.posterior import Posterior
 from adfpp.learn.start import Prior, Start, begin
 from adfpp.model import READING, Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
 from adfpp.model.arguments import canonical_dtype
+from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
 from adfpp.model.priors import Block, Projection
 
@@ -214,7 +215,7 @@ class Session:
         going_on: bool,
     ) -> Entry:
         x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-        asked = (Same(self.model), self.rows, self.moments, self.family, x64, treedef)
+        asked = (Same(self.model), self.rows, self.moments, self.family, x64, registered_tilts(), treedef)
         with _PROGRAMS.lock:
             now = environment(self.model)
             # what this learner has read before stays valid for it, whatever has become of the model's surroundings
