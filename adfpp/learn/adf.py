@@ -346,8 +346,10 @@ class ADF(Learner):
             For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        belief = state_of(state).belief
+        state = state_of(state)
+        belief = state.belief
         call = self.resolve(args, self.without_dt(kwargs)[0])
+        self.session.refuse_foreign(state, call.program)
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 
 

@@ -213,11 +213,22 @@ def test_a_foreign_state_is_refused(results: dict[str, Any], other: Any, words: 
         lambda: other.update(result.state, x, y=y),
         lambda: other.get_posterior(result.state),
         lambda: other.run(KEY, x, y=y, state=result.state, progress_bar=False),
+        lambda: other.get_local(result.state, x, y=y),
     ):
         with pytest.raises(adfpp.ModelError, match=words):
             call()
     with pytest.raises(adfpp.ModelError, match=r"prior=learner.get_posterior\(state\)"):
         jax.jit(lambda s: other.update(s, x, y=y)[0])(result.state)
+
+
+def test_ep_refuses_the_sites_of_another_model(results: dict[str, Any]) -> None:
+    """Sites have the same shapes in both models, and belong to one of them."""
+    x, y, _ = models.rows()
+    other, (_, result) = adfpp.EP(other_link), results["ep"]
+    with pytest.raises(adfpp.ModelError, match="its model is logistic, here it is other_link"):
+        other.run(KEY, x, y=y, state=result, progress_bar=False)
+    with pytest.raises(adfpp.ModelError, match="its model is logistic, here it is other_link"):
+        other.get_local(result, x, y=y)
 
 
 def test_a_state_of_another_precision_is_refused(results: dict[str, Any]) -> None:

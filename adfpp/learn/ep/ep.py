@@ -277,11 +277,12 @@ class EP(Learner):
         if self.schedule == "stochastic":
             first = first._replace(sites=tuple(a[:0] for a in first.sites))
         warm = None
+        if state is not None:
+            self.session.refuse_foreign(state, program)
         if isinstance(state, EPState):
             self._refuse_other_rows(state, first)
             first = state._replace(sites=tuple(np.array(a) for a in state.sites), base=first.base)
         elif state is not None:
-            self.session.refuse_foreign(state, program)
             if not program.family.sites_in_field or state.belief.scale.ndim != 2:
                 raise ValueError("Only a state of the full family can be handed on to EP with family='full'.")
             warm = state.belief
@@ -386,6 +387,7 @@ class EP(Learner):
         """
         state = state_of(state)
         call = self.resolve(args, kwargs)
+        self.session.refuse_foreign(state, call.program)
         total = call.rows[0].shape[0]
         if any(a.shape[0] != total for a in state.sites):
             raise ValueError(
