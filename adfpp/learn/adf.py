@@ -346,10 +346,10 @@ class ADF(Learner):
             For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        state = state_of(state)
-        belief = state.belief
+        reached: ADFState = state_of(state)
+        belief = reached.belief
         call = self.resolve(args, self.without_dt(kwargs)[0])
-        self.session.refuse_foreign(state, call.program)
+        self.session.refuse_foreign(reached, call.program)
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 
 

@@ -10,6 +10,7 @@ from adfpp.learn.explain import Explanation, explanation
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.session import Call, Session
+from adfpp.model import Program
 from adfpp.model.reference import ModelReference
 
 
@@ -74,17 +75,25 @@ class Learner:
 
     # ------------------------------------------------------------------------------------------ copies and pickles
 
+    def __copy__(self) -> "Learner":
+        """A learner with the same session."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "Learner":
         """A learner of its own with the same model and options."""
-        return type(self)(self.model, **self._options())
+        return _made_again(type(self), ModelReference(self.model), self._options(), self.session.latest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The model by its import path (or by cloudpickle if it has none), and the options."""
-        return _unpickled, (type(self), ModelReference(self.model), self._options())
+        """The model by its import path (or by cloudpickle if it has none), the options, and what has been read."""
+        return _made_again, (type(self), ModelReference(self.model), self._options(), self.session.latest)
 
 
-def _unpickled(kind: type[Learner], model: ModelReference, options: dict[str, Any]) -> Learner:
-    return kind(model.model, **options)
+def _made_again(kind: type[Learner], model: ModelReference, options: dict[str, Any], latest: Program | None) -> Learner:
+    learner = kind(model.model, **options)
+    learner.session.latest = latest
+    return learner
 
 
 def state_of(state: Any) -> Any:

@@ -573,7 +573,7 @@ def test_command_line_by_site(coins: Any, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_products_are_not_smoothed(ising: Any, coins: Any) -> None:
-    with pytest.raises(ValueError, match=r"holds a product \(p: beta\)"):
+    with pytest.raises(ValueError, match=r"stores a product \(p: beta\)"):
         adfpp.smooth(adfpp.ADF(beta_bernoulli, family={"p": "beta"}, dynamics=RandomWalk(0.1)), coins)
-    with pytest.raises(ValueError, match=r"holds a product \(sign: bernoulli\).*cannot be smoothed"):
+    with pytest.raises(ValueError, match=r"stores a product \(sign: bernoulli\).*cannot be smoothed"):
         adfpp.smooth(adfpp.ADF(ising_perceptron.model, dynamics=RandomWalk(0.1)), **ising)

@@ -46,6 +46,7 @@ def test_learners_and_results_can_be_copied(results: dict[str, Any], name: str, 
     np.testing.assert_array_equal(jax.random.key_data(again.state.rng_key), jax.random.key_data(result.state.rng_key))
     fresh = other.run(KEY, x, y=y, progress_bar=False)
     np.testing.assert_array_equal(fresh.state.belief.mean, result.state.belief.mean)
+    assert other.get_posterior(again).summary().equals(result.posterior.summary())
     assert again.posterior.summary().equals(result.posterior.summary())
     np.testing.assert_array_equal(again.again(x, y=y).state.belief.mean, result.state.belief.mean)
 
@@ -60,6 +61,7 @@ def test_a_pickle_is_read_by_another_process(results: dict[str, Any], tmp_path: 
         "from tests import models\\n"
         "learner, state, posterior = pickle.load(open(sys.argv[1], 'rb'))\\n"
         "x, y, _ = models.rows()\\n"
+        "assert learner.get_posterior(state).mean()['w'].shape == (3,)\\n"
         "state, info = learner.update(state, x[:1], y=y[:1])\\n"
         "print(float(posterior.mean()['w'][0]), int(state.rows), learner.get_posterior(state).sd()['w'].shape)"
     ).replace("\\n", "\n")
