@@ -498,7 +498,7 @@ def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_pa
         with numpyro.plate("rows", y.shape[0]):
             numpyro.sample("y", dist.Bernoulli(p), obs=y)
 
-    with pytest.raises(CheckpointError, match="log prior of site 'p'"):
+    with pytest.raises(CheckpointError, match="log prior of latent 'p'"):
         checkpoint.load(path, adfpp.ADF(other_prior, family={"p": "beta"}), coins)
 
     def rate(y: Any) -> None:
