@@ -5,7 +5,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -35,6 +35,7 @@ from adfpp.learn.stream import (
     suitable_chunk,
 )
 from adfpp.model import ModelError, Program, local_posterior
+from adfpp.model.environment import Same
 
 ADFInfo = RowInfo
 ADFResult = Result
@@ -129,7 +130,7 @@ class ADF(Learner):
         self.dynamics = dynamics if dynamics is not None else Static()
         self._takes_dt = "dt" in inspect.signature(model).parameters
         self._lengths: Counter[int] = Counter()
-        self._tasks: dict[Program, Task] = {}
+        self.motion = Same(self.dynamics)
 
     def _options(self) -> dict[str, Any]:
         return {"family": self.family, "moments": self.moments, "dynamics": self.dynamics, "rows": self.rows}
@@ -178,13 +179,6 @@ class ADF(Learner):
                 "native space). Store all latents as one Gaussian, family='full', or leave the dynamics out."
             )
 
-    def task(self, program: Program) -> "Task":
-        """The program with the dynamics, the static argument of what is compiled."""
-        try:
-            return _shared_task(program, self.dynamics)
-        except TypeError:  # dynamics with arrays among their options
-            return self._tasks.setdefault(program, Task(program, self.dynamics))
-
     # ------------------------------------------------------------------------------------------ updating
 
     def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
@@ -230,12 +224,12 @@ class ADF(Learner):
         """Pads to a power of two, absorbs, trims."""
         if gaps is not None:
             gaps = checked_gaps(gaps, count, state.clock.dtype)
-        task, shared = self.task(call.program), call.shared
+        absorb, shared = call.program.compiled(_absorb, self.motion), call.shared
         length = 1 << (count - 1).bit_length()
         if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
-            return _absorb(task, state, rows, shared, gaps, count)
+            return absorb(state, rows, shared, gaps, count)
         rows = [padded(a, length) for a in rows]
-        state, info = _absorb(task, state, rows, shared, None if gaps is None else padded(gaps, length), count)
+        state, info = absorb(state, rows, shared, None if gaps is None else padded(gaps, length), count)
         self._lengths[count] += 1
         if self._lengths[count] >= _OFTEN:
             return state, _trim(info, count)
@@ -353,30 +347,14 @@ class ADF(Learner):
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is compiled: a program and its dynamics. It is compared by identity, so that looking it up is cheap."""
-
-    program: Program
-    dynamics: Dynamics
-
-
-@lru_cache(maxsize=256)
-def _shared_task(program: Program, dynamics: Dynamics) -> Task:
-    """One task for all learners with equal dynamics, so that they share what is compiled."""
-    return Task(program, dynamics)
-
-
-@partial(jax.jit, static_argnums=0)
 def _absorb(
-    task: Task, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: Any
+    program: Program, dynamics: Same, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: Any
 ) -> tuple[ADFState, ADFInfo]:
     """One compiled call: the rows through the kernel, then the prior's factors once more."""
-    program = task.program
     rows = [jnp.asarray(a) for a in rows]
     belief, moving, _, info = visit_rows(
         program.family,
-        task.dynamics,
+        dynamics.value,
         program.factors,
         state.belief,
         Moving(state.clock, state.rows > 0, state.setup),

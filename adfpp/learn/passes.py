@@ -14,7 +14,6 @@ a sum of squares, proper at any precision. X T⁻¹ is the gain ``f C (C⁻)⁻�
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,11 +25,11 @@ from adfpp.engine.families import Belief, Exchange
 from adfpp.engine.kernel import Moving, visit_rows
 from adfpp.engine.sites import unpack
 from adfpp.engine.status import VisitInfo, is_refused
-from adfpp.learn.adf import Task
 from adfpp.learn.ep.iterate import Progress
 from adfpp.learn.ep.sweeps import Sites, Summed, propose_sites, sum_sites
 from adfpp.learn.stream import suitable_chunk
 from adfpp.model import Program
+from adfpp.model.environment import Same
 
 _CHUNK_BYTES = 1 << 25  # of roots at a time, which fits a processor's cache several times over
 _LEAST_LEFT = 0.01  # of a belief's precision in any direction, once a site that is negative there is absorbed
@@ -77,14 +76,15 @@ class Passes:
 
     def __init__(
         self,
-        task: Task,
+        program: Program,
+        dynamics: Same,
         rows: Sequence[Any],
         shared: Sequence[Any],
         setup: Any,
         progress: Progress,
         tol: float,
     ) -> None:
-        self.task, self.program, self.progress, self.tol = task, task.program, progress, tol
+        self.program, self.dynamics, self.progress, self.tol = program, dynamics, progress, tol
         self.rows, self.shared, self.setup = rows, [jnp.asarray(a) for a in shared], setup
         self.total = rows[0].shape[0]
         fitting = max(1, _CHUNK_BYTES // (8 * max(1, self.program.size) ** 2))
@@ -115,7 +115,9 @@ class Passes:
         carry, parts = (start, Moving(zero, jnp.zeros((), bool), self.setup)), []
         for some, count in self.stretches():
             rows = self.padded([*self.rows], some)
-            carry, out = _filter(self.task, carry, rows, self.shared, self.padded(gaps, some), self.there(count))
+            carry, out = self.program.compiled(_filter, self.dynamics)(
+                carry, rows, self.shared, self.padded(gaps, some), self.there(count)
+            )
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
             self.progress.rows(count)
         return _joined(parts)
@@ -126,7 +128,9 @@ class Passes:
         for some, count in self.stretches():
             rows, old, new = self.padded([*self.rows], some), self.padded(sites, some), self.padded(trial, some)
             moves = self.padded(gaps, some), self.setup
-            belief, out = _replay(self.task, belief, rows, self.shared, old, new, *moves, self.there(count))
+            belief, out = self.program.compiled(_replay, self.dynamics)(
+                belief, rows, self.shared, old, new, *moves, self.there(count)
+            )
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
             self.progress.rows(count)
         out = _joined(parts)
@@ -140,7 +144,7 @@ class Passes:
         for some, count in reversed(list(self.stretches())):
             there = self.there(count)
             own, moves = self.padded(filtered, some), self.padded(gaps, some)
-            carry, out = _backward(self.task, carry, own, moves, self.setup, there)
+            carry, out = self.program.compiled(_backward, self.dynamics)(carry, own, moves, self.setup, there)
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
         return _joined(parts[::-1])
 
@@ -152,7 +156,7 @@ class Passes:
         for some, count in self.stretches():
             rows, own = self.padded([*self.rows], some), self.padded(sites, some)
             at = self.padded((belief, moved), some)
-            out = _propose(self.task, *at, rows, self.shared, own, self.padded(taken, some))
+            out = self.program.compiled(_propose)(*at, rows, self.shared, own, self.padded(taken, some))
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
             self.progress.rows(count)
         return _joined(parts)
@@ -165,17 +169,13 @@ def _joined(parts: Sequence[Any]) -> Any:
 # ------------------------------------------------------------------------------------ passes over a chunk
 
 
-def _parts(task: Task) -> tuple[Program, Dynamics, Any]:
-    return task.program, task.dynamics, task.program.family
-
-
 def _one(arrays: Sequence[jax.Array]) -> list[jax.Array]:
     return [a[None] for a in arrays]
 
 
-@partial(jax.jit, static_argnums=0)
 def _filter(
-    task: Task,
+    program: Program,
+    dynamics: Same,
     carry: tuple[Belief, Moving],
     rows: Sequence[jax.Array],
     shared: Sequence[jax.Array],
@@ -183,7 +183,7 @@ def _filter(
     there: jax.Array,
 ) -> tuple[tuple[Belief, Moving], Filtered]:
     """The kernel row by row, from sites that are constant."""
-    program, dynamics, family = _parts(task)
+    family: Any = program.family
     one = jnp.ones((), carry[0].mean.dtype)
     zeros = [
         jnp.zeros((1, g.count, family.site_numbers(g.field_size, program.size)), one.dtype) for g in program.factors
@@ -194,7 +194,7 @@ def _filter(
         row, gap, here = now
         belief, after, sites, info = visit_rows(
             family,
-            dynamics,
+            dynamics.value,
             program.factors,
             before,
             moving,
@@ -207,7 +207,7 @@ def _filter(
         )
 
         def waited(belief: Belief) -> Belief:
-            return dynamics.move(family, belief, moving.setup, after.clock)
+            return dynamics.value.move(family, belief, moving.setup, after.clock)
 
         # a refused row leaves the belief where it was; here time has passed all the same
         refused = is_refused(info.status[0])
@@ -223,9 +223,9 @@ def _filter(
     return jax.lax.scan(step, carry, (tuple(rows), gaps, there))
 
 
-@partial(jax.jit, static_argnums=0)
 def _replay(
-    task: Task,
+    program: Program,
+    dynamics: Same,
     belief: Belief,
     rows: Sequence[jax.Array],
     shared: Sequence[jax.Array],
@@ -236,12 +236,12 @@ def _replay(
     there: jax.Array,
 ) -> tuple[Belief, Replayed]:
     """Moves and absorbs each row's sites: the new ones, or the nearest to them that leave the belief proper."""
-    program, dynamics, family = _parts(task)
+    family: Any = program.family
     shares = jnp.asarray(_SHARES, belief.mean.dtype)
 
     def step(belief: Belief, now: tuple) -> tuple[Belief, Replayed]:
         row, old, new, gap, here = now
-        moved = dynamics.move(family, belief, setup, gap)
+        moved = dynamics.value.move(family, belief, setup, gap)
 
         def mixed(share: jax.Array) -> Sites:
             return tuple(share[0] * a + share[1] * b for a, b in zip(old, new, strict=True))
@@ -271,9 +271,9 @@ def _absorbed(belief: Belief, summed: Summed) -> tuple[Belief, jax.Array, jax.Ar
     return Belief(mean + scale @ moved, wide), log_norm, proper
 
 
-@partial(jax.jit, static_argnums=0)
 def _backward(
-    task: Task,
+    program: Program,
+    dynamics: Same,
     carry: tuple[Belief, jax.Array, jax.Array],
     filtered: Belief,
     gaps: jax.Array,
@@ -283,7 +283,8 @@ def _backward(
     """The smoothed beliefs, from the last row to the first.
 
     Args:
-        task: The program and its dynamics.
+        program: The model as it was read.
+        dynamics: How θ moves.
         carry: The smoothed belief of the row after, the gap before that row, and whether there is one.
         filtered: Mean ``(n, N)`` and root ``(n, N, N)``.
         gaps: ``(n,)`` before each row.
@@ -294,7 +295,7 @@ def _backward(
     def step(carry: tuple, now: tuple) -> tuple[tuple, Belief]:
         later, wait, last = carry
         belief, gap, here = now
-        smoothed = _behind(task.dynamics, belief, setup, wait, later)
+        smoothed = _behind(dynamics.value, belief, setup, wait, later)
         smoothed = jax.tree.map(lambda a, b: jnp.where(last, a, b), smoothed, belief)
         carry = jax.tree.map(lambda a, b: jnp.where(here, a, b), (smoothed, gap, here), carry)
         return carry, smoothed
@@ -317,9 +318,8 @@ def _behind(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, late
     return Belief(mean + shared @ told, jnp.linalg.qr(jnp.concatenate([own.T, root.T]), mode="r").T)
 
 
-@partial(jax.jit, static_argnums=0)
 def _propose(
-    task: Task,
+    program: Program,
     belief: Belief,
     moved: jax.Array,
     rows: Sequence[jax.Array],
@@ -328,7 +328,7 @@ def _propose(
     taken: jax.Array,
 ) -> tuple[Sites, VisitInfo, jax.Array]:
     """Visits each row under its own smoothed belief."""
-    program, power = task.program, jnp.ones((), belief.mean.dtype)
+    power = jnp.ones((), belief.mean.dtype)
 
     def one(now: tuple) -> tuple[Sites, VisitInfo, jax.Array]:
         belief, moved, row, own, here = now

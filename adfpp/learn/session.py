@@ -26,7 +26,7 @@ from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
 from adfpp.model.priors import Block, Projection
 
-_MOST_PROGRAMS = 64  # a bound for processes that make many models; one program takes a few hundred kilobytes
+_MOST_PROGRAMS = 32  # each has up to a thousand memory maps with all that is compiled for it, of 65,530 a process
 
 
 class Call(NamedTuple):

@@ -129,7 +129,7 @@ def smooth(
     state = adf.init(key, *args, prior=prior, **kwargs)
     gaps = checked_gaps(1.0 if gaps is None else gaps, total, dtype)
     with Progress(progress_bar) as progress:
-        passes = Passes(adf.task(program), call.rows, call.shared, state.setup, progress, tol)
+        passes = Passes(program, adf.motion, call.rows, call.shared, state.setup, progress, tol)
         current = _filter_and_smooth(passes, state.belief, gaps)
         history = iterate(_Smoothing(), passes, current, Limits(tol, sweeps), progress, stacklevel=3)
     steps = np.array(history.sizes)

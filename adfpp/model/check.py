@@ -1,7 +1,6 @@
 """The numeric model check: the rows' log-likelihoods add up to the batch's."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -72,7 +71,9 @@ class RowCheck:
         rng = np.random.default_rng(3)
         theta = [theta_in_support(program.latents, rng, program.size) for _ in range(_DRAWS)]
         one, batch = jax.device_get(
-            _both_ways(program, jnp.asarray(theta, program.dtype), self._local_values(), list(rows), list(shared))
+            program.compiled(_both_ways)(
+                jnp.asarray(theta, program.dtype), self._local_values(), list(rows), list(shared)
+            )
         )
         possible = np.ones(_ROWS, bool)
         for a in one.observations.values():
@@ -122,7 +123,6 @@ class _Logs(NamedTuple):
     prior: jax.Array
 
 
-@partial(jax.jit, static_argnums=0)
 def _both_ways(
     program: Program,
     thetas: jax.Array,

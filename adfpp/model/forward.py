@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -81,7 +81,7 @@ class Forward:
         arrays = [jnp.asarray(leaf) for leaf in leaves if is_array(leaf)]
         options = _Options(self.bound.treedef, tuple(None if is_array(leaf) else (type(leaf), leaf) for leaf in leaves))
         keys = jax.random.split(rng_key, len(theta))
-        return jax.device_get(_drawn(self.program, options, theta, keys, arrays, tuple(names), batch))
+        return jax.device_get(self.program.compiled(_drawn, options, tuple(names), batch)(theta, keys, arrays))
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,14 @@ class _Options:
         return jax.tree.unflatten(self.treedef, [next(pool) if leaf is None else leaf[1] for leaf in self.fixed])
 
 
-@partial(jax.jit, static_argnums=(0, 1, 5, 6))
 def _drawn(
     program: Program,
     options: _Options,
+    names: tuple[str, ...],
+    batch: int,
     theta: jax.Array,
     keys: jax.Array,
     arrays: Sequence[jax.Array],
-    names: tuple[str, ...],
-    batch: int,
 ) -> dict[str, jax.Array]:
     arguments = options.rebuild(arrays)
 

@@ -5,7 +5,6 @@ What is compiled belongs to the program, not to the object: two joints of one pr
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -28,10 +27,9 @@ Arrays = Sequence[Any]
 What = Literal["log_prob", "mean"]
 
 
-class _Model(NamedTuple):
-    """What compiled functions depend on: the program, the options of this call, and priors put in place."""
+class _Call(NamedTuple):
+    """What compiled functions depend on beside the program: the options of this call, and priors put in place."""
 
-    program: Program
     layout: Layout
     replaced: tuple[tuple[str, AnyDistribution], ...]
 
@@ -69,7 +67,7 @@ class Joint:
                 f"The model was read with the options {program.layout.fixed}, and this call has {self.layout.fixed}. A "
                 "model with local latents must be read with the options it is asked about."
             )
-        self._model = _Model(program, self.layout, tuple(prior.items()) if isinstance(prior, Mapping) else ())
+        self._call = _Call(self.layout, tuple(prior.items()) if isinstance(prior, Mapping) else ())
         self.rows, self.shared = self.layout.split(bound.leaves)
         for a, expected in zip(self.rows, program.row_shapes, strict=True):
             if a.shape[1:] != expected.shape or len(a) != len(self.rows[0]):
@@ -83,11 +81,11 @@ class Joint:
 
     def log_prior(self, theta: ArrayLike) -> dict[str, np.ndarray]:
         """Log prior density of each latent in its native space: ``{latent: (S, *batch_shape)}`` at ``(S, N)`` θ."""
-        return jax.device_get(_log_priors(self._model, self._flat(theta), self.shared))
+        return jax.device_get(self._compiled(_log_priors)(self._flat(theta), self.shared))
 
     def log_volume(self, theta: ArrayLike) -> np.ndarray:
         """Log-volume of the transforms from θ to the latents' native spaces, ``(S,)``."""
-        return np.asarray(_log_volumes(self.program, self._flat(theta)))
+        return np.asarray(self.program.compiled(_log_volumes)(self._flat(theta)))
 
     def log_likelihood(self, theta: ArrayLike, rows: slice | np.ndarray = slice(None)) -> dict[str, np.ndarray]:
         """Log-likelihood of each row: ``{observation: (S, rows, *elements)}`` at ``(S, N)`` θ, masked elements as 0.
@@ -135,7 +133,7 @@ class Joint:
             observations that cannot be drawn: ``numpyro.factor``, and distributions without ``sample``.
         """
         drawn_rows = jax.device_get(
-            _replicates(self._model, rng_key, self._flat(theta), [a[row] for a in self.rows], self.shared)
+            self._compiled(_replicates)(rng_key, self._flat(theta), [a[row] for a in self.rows], self.shared)
         )
         out = {}
         for name, (drawn, value, counted) in drawn_rows.items():
@@ -145,7 +143,10 @@ class Joint:
 
     def draw_prior(self, rng_key: jax.Array, count: int) -> np.ndarray:
         """Independent draws ``(count, N)`` of θ from the prior."""
-        return np.asarray(_prior_samples(self._model, jax.random.split(rng_key, count), self.shared))
+        return np.asarray(self._compiled(_prior_samples)(jax.random.split(rng_key, count), self.shared))
+
+    def _compiled(self, function: Callable[..., Any], *options: Any) -> Callable[..., Any]:
+        return self.program.compiled(function, self._call, *options)
 
     def _flat(self, theta: ArrayLike) -> jax.Array:
         return jnp.asarray(theta, self.program.dtype)
@@ -157,7 +158,7 @@ class Joint:
         rows = [jnp.asarray(np.asarray(a[padded])) for a in self.rows]
         size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes])
         batch = max(1, min(len(theta), _NUMBERS // (length * size)))
-        values = _row_values(self._model, theta, rows, self.shared, batch, what)
+        values = self._compiled(_row_values, batch, what)(theta, rows, self.shared)
         return {name: np.asarray(a)[:, : len(chosen)] for name, a in values.items()}
 
 
@@ -173,19 +174,17 @@ def _summed(logs: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------ compiled
 
 
-@partial(jax.jit, static_argnums=0)
-def _log_priors(model: _Model, theta: jax.Array, shared: Arrays) -> dict[str, jax.Array]:
-    local = {s.name for s in model.program.local}
+def _log_priors(program: Program, call: _Call, theta: jax.Array, shared: Arrays) -> dict[str, jax.Array]:
+    local = {s.name for s in program.local}
 
     def one(theta: jax.Array) -> dict[str, jax.Array]:
-        arguments = model.layout.rebuild(_empty_row(model.program), shared)
-        seen = visit(model.program.model, arguments, model.program.substitution(theta), dict(model.replaced))
+        arguments = call.layout.rebuild(_empty_row(program), shared)
+        seen = visit(program.model, arguments, program.substitution(theta), dict(call.replaced))
         return {n: drawn.fn.log_prob(drawn.value) for n, drawn in seen.latents.items() if n not in local}
 
     return jax.vmap(one)(theta)
 
 
-@partial(jax.jit, static_argnums=0)
 def _log_volumes(program: Program, theta: jax.Array) -> jax.Array:
     def one(theta: jax.Array) -> jax.Array:
         total = jnp.zeros((), theta.dtype)
@@ -198,25 +197,23 @@ def _log_volumes(program: Program, theta: jax.Array) -> jax.Array:
     return jax.vmap(one)(theta)
 
 
-@partial(jax.jit, static_argnums=0)
-def _prior_samples(model: _Model, keys: jax.Array, shared: Arrays) -> jax.Array:
+def _prior_samples(program: Program, call: _Call, keys: jax.Array, shared: Arrays) -> jax.Array:
     def one(key: jax.Array) -> jax.Array:
-        arguments = model.layout.rebuild(_empty_row(model.program), shared)
-        values = draw_latents(model.program.model, arguments, dict(model.replaced), key)
-        return unconstrain(model.program.latents, values, model.program.dtype)[0]
+        arguments = call.layout.rebuild(_empty_row(program), shared)
+        values = draw_latents(program.model, arguments, dict(call.replaced), key)
+        return unconstrain(program.latents, values, program.dtype)[0]
 
     return jax.vmap(one)(keys)
 
 
-@partial(jax.jit, static_argnums=(0, 4, 5))
 def _row_values(
-    model: _Model, theta: jax.Array, rows: Arrays, shared: Arrays, batch: int, what: What
+    program: Program, call: _Call, batch: int, what: What, theta: jax.Array, rows: Arrays, shared: Arrays
 ) -> dict[str, jax.Array]:
     """``{observation: (S, rows, ...)}``: log-densities, or expected values."""
 
     def all_rows(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         keys = jax.random.split(at[1], len(rows[0]))
-        return jax.vmap(lambda key, *row: _row_value(model, at[0], row, shared, key, what))(keys, *rows)
+        return jax.vmap(lambda key, *row: _row_value(program, call, at[0], row, shared, key, what))(keys, *rows)
 
     # One key for all calls: the same draws of local latents, whatever the chunk.
     keys = jax.random.split(jax.random.key(23), len(theta))
@@ -224,13 +221,13 @@ def _row_values(
 
 
 def _row_value(
-    model: _Model, theta: jax.Array, row: Arrays, shared: Arrays, key: jax.Array, what: What
+    program: Program, call: _Call, theta: jax.Array, row: Arrays, shared: Arrays, key: jax.Array, what: What
 ) -> dict[str, jax.Array]:
     out = {}
-    integrate = model.program.local and what == "log_prob"
-    integrated = _integrated(model.program, theta, row, shared) if integrate else {}
+    integrate = program.local and what == "log_prob"
+    integrated = _integrated(program, theta, row, shared) if integrate else {}
     joined = {n: name for name in integrated for n in name.split(", ")}
-    for name, observed in _observations(model, theta, row, shared, key).items():
+    for name, observed in _observations(program, call, theta, row, shared, key).items():
         each = elements(observed.fn, observed.value)
         if name in integrated:
             values = integrated[name].reshape(each.shape)
@@ -245,15 +242,14 @@ def _row_value(
     return out
 
 
-@partial(jax.jit, static_argnums=0)
 def _replicates(
-    model: _Model, key: jax.Array, theta: jax.Array, row: Arrays, shared: Arrays
+    program: Program, call: _Call, key: jax.Array, theta: jax.Array, row: Arrays, shared: Arrays
 ) -> dict[str, tuple[jax.Array, ...]]:
     """``{observation: (draws (S, ...), observed, counted)}`` of one row."""
 
     def one(key: jax.Array, theta: jax.Array) -> dict[str, tuple[jax.Array, ...]]:
         out = {}
-        seen = _observations(model, theta, row, shared, jax.random.fold_in(key, 0x7FFF))
+        seen = _observations(program, call, theta, row, shared, jax.random.fold_in(key, 0x7FFF))
         for i, (name, observed) in enumerate(seen.items()):
             if is_factor(observed.fn):
                 continue
@@ -272,17 +268,19 @@ def _replicates(
     return {name: (drawn, value[0], counted[0]) for name, (drawn, value, counted) in out.items()}
 
 
-def _observations(model: _Model, theta: jax.Array, row: Arrays, shared: Arrays, key: jax.Array) -> dict[str, Sampled]:
+def _observations(
+    program: Program, call: _Call, theta: jax.Array, row: Arrays, shared: Arrays, key: jax.Array
+) -> dict[str, Sampled]:
     """The observations of one row at one θ, at a draw of its local latents from their prior."""
-    arguments = model.layout.rebuild([jnp.asarray(a)[None] for a in row], shared)
-    shared_values = model.program.substitution(theta)
-    local_values = prior_draws_of(key, tuple(s.name for s in model.program.local))
+    arguments = call.layout.rebuild([jnp.asarray(a)[None] for a in row], shared)
+    shared_values = program.substitution(theta)
+    local_values = prior_draws_of(key, tuple(s.name for s in program.local))
 
     def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
         value = shared_values(name, fn)
         return local_values(name, fn) if value is None else value
 
-    return visit(model.program.model, arguments, values, dict(model.replaced)).observations
+    return visit(program.model, arguments, values, dict(call.replaced)).observations
 
 
 def _integrated(program: Program, theta: jax.Array, row: Arrays, shared: Arrays) -> dict[str, jax.Array]:

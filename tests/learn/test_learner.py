@@ -1,10 +1,12 @@
 """Learners, states, posteriors and results as Python objects: pickles, copies, threads, donation, foreign states."""
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import adfpp
 from adfpp.learn import adf as adf_module
 from adfpp.learn import learner as learner_module
+from adfpp.learn import session as session_module
 from tests import models
 
 ROOT = Path(__file__).parents[2]
@@ -98,11 +101,6 @@ def test_a_model_without_an_import_path(monkeypatch: pytest.MonkeyPatch) -> None
     assert learner_module.ModelReference(models.logistic).__reduce__()[1] == (models.logistic,)
 
 
-def programs(compiled: Any) -> int:
-    """How many programs a compiled function holds."""
-    return compiled._cache_size()
-
-
 def test_two_learners_of_one_model_share_what_is_read_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second learner reads nothing and compiles nothing."""
     x, y, _ = models.rows(2, 16)
@@ -110,9 +108,12 @@ def test_two_learners_of_one_model_share_what_is_read_and_compiled(monkeypatch: 
     state, _ = first.update(first.init(KEY, x, y=y), x, y=y)
     monkeypatch.setattr("adfpp.learn.session.read", lambda *a, **k: pytest.fail("the model was read again"))
     second = adfpp.ADF(models.linear)
-    before = programs(getattr(adf_module, "_absorb"))  # noqa: B009
+    program = first.session.latest
+    assert program is not None
+    absorb = program.compiled(getattr(adf_module, "_absorb"), first.motion)  # noqa: B009
+    functions, shapes = program.compiled.cache_info().currsize, absorb._cache_size()
     again, _ = second.update(second.init(KEY, x, y=y), x, y=y)
-    assert programs(getattr(adf_module, "_absorb")) == before  # noqa: B009
+    assert (program.compiled.cache_info().currsize, absorb._cache_size()) == (functions, shapes)
     np.testing.assert_array_equal(again.belief.mean, state.belief.mean)
     assert second.session.latest is first.session.latest
     monkeypatch.undo()
@@ -130,6 +131,30 @@ def scaled(x: Any, y: Any = None) -> None:
     w = numpyro.sample("w", dist.Normal(0, SCALE))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("learner", [adfpp.ADF, adfpp.EP])
+def test_a_forgotten_program_frees_what_was_compiled_for_it(monkeypatch: pytest.MonkeyPatch, learner: Any) -> None:
+    """A process that makes many models would run out of memory maps, and Linux ends it."""
+    monkeypatch.setattr(session_module, "_PROGRAMS", session_module._Programs())
+    monkeypatch.setattr(session_module, "_MOST_PROGRAMS", 1)
+    x, y, _ = models.rows()
+
+    def read(prior_scale: float) -> weakref.ref:
+        def model(x: Any, y: Any = None) -> None:
+            w = numpyro.sample("w", dist.Normal(0, prior_scale).expand([models.SIZE]).to_event(1))
+            with numpyro.plate("rows", x.shape[0]):
+                numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+        made = learner(model)
+        made.run(KEY, x, y=y, progress_bar=False)
+        return weakref.ref(made.session.latest)
+
+    first = read(1.0)
+    assert first() is not None
+    second = read(2.0)
+    gc.collect()
+    assert first() is None and second() is not None
 
 
 def test_a_changed_global_makes_another_program(monkeypatch: pytest.MonkeyPatch) -> None:

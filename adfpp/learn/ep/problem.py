@@ -182,9 +182,8 @@ class Problem:
         """Visits rows one after the other in this order; ``sites`` and ``info`` are written to."""
         for where, rows, count in self.chunks(order):
             own, exchange, draws = self.sites_of(sites, where, count), self.exchange(damping), self.draws(where, count)
-            belief, new, now = sweeps.visit_in_order(
-                self.program, belief, rows, self.shared, own, exchange, count, draws
-            )
+            visit = self.program.compiled(sweeps.visit_in_order)
+            belief, new, now = visit(belief, rows, self.shared, own, exchange, count, draws)
             put(sites, new, where, count)
             put(info, now, where, count)
             self.progress.rows(count)
@@ -195,7 +194,8 @@ class Problem:
     ) -> tuple[Sites, VisitInfo, Summed]:
         """The new sites of a chunk, visited at once."""
         power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, count)
-        return sweeps.propose_sites_compiled(self.program, belief, rows, self.shared, tuple(sites), power, count, draws)
+        propose = self.program.compiled(sweeps.propose_sites)
+        return propose(belief, rows, self.shared, tuple(sites), power, count, draws)
 
     def propose_all(self, belief: Belief, sites: Sequence[np.ndarray]) -> tuple[list[np.ndarray], VisitInfo, Summed]:
         """The new sites of all rows, visited at once."""
@@ -212,7 +212,7 @@ class Problem:
 
     def sum(self, belief: Belief, rows: Sequence[Any], count: int, sites: Sequence[Any]) -> Summed:
         """What the sites of a chunk add up to."""
-        return sweeps.sum_sites_compiled(self.program, belief, rows, self.shared, tuple(sites), count)
+        return self.program.compiled(sweeps.sum_sites)(belief, rows, self.shared, tuple(sites), count)
 
     def sum_all(self, belief: Belief, sites: Sequence[np.ndarray], order: np.ndarray | None = None) -> Summed:
         """What the sites of all rows, or of some, add up to."""
@@ -227,8 +227,7 @@ class Problem:
         self, belief: Belief, priors: Mapping[str, jax.Array], summed: Summed, damping: float = 1.0, fresh: bool = True
     ) -> tuple[Belief, float, float]:
         """The belief of base, prior and summed sites, the fraction applied, and how far all of the change would go."""
-        new, share, step = sweeps.rebuild(
-            self.program,
+        new, share, step = self.program.compiled(sweeps.rebuild)(
             belief,
             self.base,
             priors,
@@ -257,7 +256,7 @@ class Problem:
 
     def prior_in(self, belief: Belief, priors: Mapping[str, jax.Array]) -> Summed:
         """The base and the prior's sites in the belief's whitened coordinates."""
-        return sweeps.prior_in_compiled(self.program, belief, self.base, priors, self.shared)
+        return self.program.compiled(sweeps.prior_in)(belief, self.base, priors, self.shared)
 
     def absorbed(
         self, belief: Belief, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array], kept: np.ndarray
@@ -284,14 +283,13 @@ class Problem:
         """Visits the prior's factors; their sites and infos are written to ``current``, and the belief is returned."""
         if not current.priors:
             return belief
-        belief, current.priors, current.prior_info = sweeps.visit_priors(
-            self.program, belief, current.priors, self.shared, self.exchange(damping), _PRIOR_PASSES
-        )
+        visit = self.program.compiled(sweeps.visit_priors, _PRIOR_PASSES)
+        belief, current.priors, current.prior_info = visit(belief, current.priors, self.shared, self.exchange(damping))
         return belief
 
     def distance(self, before: Any, after: Any) -> float:
         """How far a belief has moved."""
-        return float(sweeps.distance(self.family, before, after))
+        return float(self.program.compiled(sweeps.distance)(before, after))
 
     def evidence(self, current: Current) -> float:
         """EP's log evidence."""

@@ -5,13 +5,11 @@ from F's rows, the new sites add ``Fᵀ Λ F`` and ``Fᵀ (ν - Λ h)`` to the w
 factor of the sum gives the next root. These are two matrix products a sweep. The numbers stay near 1 however vague the
 prior or narrow the posterior.
 
-Every function is compiled for its program, which is a static argument: learners of the same model share what is
-compiled.
+The functions are called through ``Program.compiled``: learners of the same model share what is compiled.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +18,7 @@ import numpy as np
 
 from adfpp.engine.dynamics import Static
 from adfpp.engine.factor import Factor, ReadyFactor
-from adfpp.engine.families import Belief, Exchange, Family
+from adfpp.engine.families import Belief, Exchange
 from adfpp.engine.kernel import Draws, Moving, key_of_group, visit_constant, visit_in_cavity, visit_prior, visit_rows
 from adfpp.engine.linalg import whiten
 from adfpp.engine.sites import unpack
@@ -57,7 +55,6 @@ class Rebuilt(NamedTuple):
     step: jax.Array
 
 
-@partial(jax.jit, static_argnums=0)
 def visit_in_order(
     program: Program,
     belief: Any,
@@ -143,9 +140,6 @@ def propose_sites(
     return kept, info, _added(program.factors, fields, kept)
 
 
-propose_sites_compiled = jax.jit(propose_sites, static_argnums=0)
-
-
 def sum_sites(
     program: Program, belief: Belief, rows: Sequence[Any], shared: Sequence[Any], sites: Sites, count: Any
 ) -> Summed:
@@ -154,9 +148,6 @@ def sum_sites(
     there = jnp.arange(rows[0].shape[0]) < count
     fields = [_fields(factor, belief, rows, shared, there)[:2] for factor in program.factors]
     return _added(program.factors, fields, sites)
-
-
-sum_sites_compiled = jax.jit(sum_sites, static_argnums=0)
 
 
 def _fields(
@@ -222,10 +213,6 @@ def prior_in(
     return Summed(precision + added.precision, slope + added.slope)
 
 
-prior_in_compiled = jax.jit(prior_in, static_argnums=0)
-
-
-@partial(jax.jit, static_argnums=0)
 def rebuild(
     program: Program,
     belief: Belief,
@@ -300,20 +287,18 @@ def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
-@partial(jax.jit, static_argnums=0)
-def distance(family: Family, before: Any, after: Any) -> jax.Array:
+def distance(program: Program, before: Any, after: Any) -> jax.Array:
     """How far a belief has moved, as its family measures it."""
-    return family.distance(before, after)
+    return program.family.distance(before, after)
 
 
-@partial(jax.jit, static_argnums=(0, 5))
 def visit_priors(
     program: Program,
+    passes: int,
     belief: Any,
     priors: Mapping[str, jax.Array],
     shared: Sequence[Any],
     exchange: Exchange,
-    passes: int,
 ) -> tuple[Any, dict[str, jax.Array], dict[str, VisitInfo]]:
     """Visits the prior's factors a few times; ``{key: VisitInfo}`` is of the last visit."""
     factors = prior_factors(program, priors)

@@ -1,7 +1,6 @@
 """Posteriors of local latents, given a Gaussian belief over θ."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -46,10 +45,9 @@ def local_posterior(
     arrays = [jnp.asarray(a) for a in rows]
     given = None if sites is None else [jnp.asarray(a) for a in sites]
     mean, scale = jnp.asarray(mean, program.dtype), jnp.asarray(scale, program.dtype)
-    return jax.device_get(_of_rows(program, mean, scale, arrays, [jnp.asarray(a) for a in shared], given))
+    return jax.device_get(program.compiled(_of_rows)(mean, scale, arrays, [jnp.asarray(a) for a in shared], given))
 
 
-@partial(jax.jit, static_argnums=0)
 def _of_rows(
     program: "Program",
     mean: jax.Array,
