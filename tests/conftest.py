@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import jax
+import jaxlib
 import pytest
 
 # Most of the time goes into compiling, and the workers, the slow tests and the next run compile the same programs.
@@ -29,11 +30,19 @@ hypothesis.settings.load_profile("adfpp")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Import ArviZ once before the workers start.
+    """Compile the fast tests' programs without optimisation, and import ArviZ once before the workers start.
+
+    Three quarters of the time of the fast tests is compilation, and optimising a program takes three quarters of that.
+    The slow tests and those of the papers, which compute more than they compile, run what users run.
 
     On its first import of the day ArviZ 0.23 writes a stamp file, by way of a temporary file whose name is
     always the same: two workers that import it at once can take it from each other, and the import fails.
     """
+    if "not slow" in config.option.markexpr:
+        flags = ["--xla_backend_optimization_level=0"]
+        if jaxlib.version.__version_info__ < (0, 11):  # later versions have no such emitters
+            flags.append("--xla_cpu_use_fusion_emitters=false")
+        os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")])  # XLA reads it when it starts
     if not hasattr(config, "workerinput"):
         import arviz  # noqa: F401
 
