@@ -128,9 +128,9 @@ def test_one_batch_is_many(case: Case) -> None:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, "label"])
 def test_a_refused_row_changes_no_bit(case: Case, wrong: Any) -> None:
     """NaN, infinity and a label outside of the support are refused and counted; the state is the same bit for bit."""
-    x, y = case.x.copy(), case.y.astype(float)
+    x, y = case.x.copy(), case.y.copy()
     if wrong == "label":
-        y[:] = 2.0
+        y[:] = 2
     else:
         x[:, 1] = wrong
     state, info = case.adf.update(case.after, x, y=y)
@@ -215,29 +215,23 @@ def test_states_can_be_copied(case: Case, copied: Any) -> None:
     assert same(once, twice)
 
 
-def test_inside_jit_scan_and_vmap(case: Case) -> None:
-    """Compiled with everything around it, one row at a time, and over two streams at once."""
-    x, y = jnp.asarray(case.x), jnp.asarray(case.y)
+def test_inside_jit_scan_and_vmap_of_a_donated_state(case: Case) -> None:
+    """Two streams at once, compiled with everything around them, one row at a time; the states given are used up."""
 
     def row(state: Any, data: Any) -> Any:
         state, info = case.adf.update(state, data[0][None], y=data[1][None])
         return state, info.log_z[0]
 
-    scanned, log_z = jax.jit(lambda s: jax.lax.scan(row, s, (x, y)))(case.before)
-    near(scanned.belief, case.after.belief, case)
-    np.testing.assert_allclose(log_z, case.info.log_z, rtol=50 * case.tight)
-    two = jax.tree.map(lambda *a: jnp.stack(a), case.before, case.after)
-    mapped, _ = jax.vmap(lambda s: case.adf.update(s, x[:4], y=y[:4]))(two)
-    for i, start in enumerate((case.before, case.after)):
-        expected, _ = case.adf.update(start, case.x[:4], y=case.y[:4])
-        near(jax.tree.map(lambda a, i=i: a[i], mapped.belief), expected.belief, case)
+    def streams(states: Any, x: Any, y: Any) -> Any:
+        return jax.vmap(lambda state: jax.lax.scan(row, state, (x, y)))(states)
 
-
-def test_a_donated_state_is_gone_and_nothing_else(case: Case) -> None:
-    given = jax.tree.map(jnp.copy, case.after)
-    expected, _ = case.adf.update(case.after, case.x[:4], y=case.y[:4])
-    step = jax.jit(lambda s: case.adf.update(s, case.x[:4], y=case.y[:4])[0], donate_argnums=0)
-    near(step(given).belief, expected.belief, case)
+    expected = [case.adf.update(start, case.x, y=case.y) for start in (case.before, case.after)]
+    given = jax.tree.map(lambda *a: jnp.stack(a), case.before, case.after)
+    mapped, log_z = jax.jit(streams, donate_argnums=0)(given, jnp.asarray(case.x), jnp.asarray(case.y))
+    for i, (state, info) in enumerate(expected):
+        near(jax.tree.map(lambda a, i=i: a[i], mapped.belief), state.belief, case)
+        np.testing.assert_allclose(log_z[i], info.log_z, rtol=50 * case.tight)
+    assert given.belief.mean.is_deleted()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(case.after.belief))
 
 
