@@ -104,7 +104,7 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
     ranks = []
     for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
         keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
-        chosen = np.asarray(jax.random.categorical(keys[0], log_weight, shape=(_DRAWS,)))
+        chosen = np.asarray(jax.random.choice(keys[0], len(log_weight), (_DRAWS,), p=jnp.exp(log_weight)))
         replicas = joint.replicate(keys[1], jnp.asarray(weighted.theta[chosen]), int(row))
         ranks += _ranks(replicas, keys[2], step)
     return np.array(ranks)

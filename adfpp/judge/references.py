@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.infer import HMC, MCMC, NUTS, DiscreteGibbs, DiscreteHMCGibbs
 
@@ -157,7 +158,7 @@ def fit_enumerated(
     log_evidence = float(np.logaddexp.reduce(log_joint))
     log_weights = log_joint - log_evidence
     draws = -(-num_samples // num_chains)
-    chosen = np.asarray(jax.random.categorical(rng_key, log_weights, shape=(num_chains, draws)))
+    chosen = np.asarray(jax.random.choice(rng_key, len(log_weights), (num_chains, draws), p=jnp.exp(log_weights)))
     return Fit(
         name,
         f"enumeration of {len(theta)} combinations",

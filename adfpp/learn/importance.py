@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
@@ -188,7 +189,7 @@ class Reweighted:
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, np.ndarray]:
         """Draws ``{latent: (*sample_shape, *shape)}``, resampled by weight, as NumPyro's ``Predictive`` takes them."""
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        chosen = np.asarray(jax.random.categorical(rng_key, self.log_weights, shape=sample_shape))
+        chosen = np.asarray(jax.random.choice(rng_key, len(self.log_weights), sample_shape, p=jnp.exp(self.log_weights)))
         return {name: a[chosen] for name, a in self.draws.items()}
 
     def __repr__(self) -> str:
