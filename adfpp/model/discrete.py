@@ -11,7 +11,6 @@ from numpyro.primitives import Messenger
 
 from adfpp.model.joint import Joint
 from adfpp.model.latents import Latent
-from adfpp.model.native import finite_values
 from adfpp.model.program import Program
 
 MOST = 1 << 14  # combinations that are enumerated at most
@@ -27,7 +26,7 @@ def levels(program: Program) -> list[tuple[float, ...] | None]:
     """Of each coordinate of θ its values, or None where it is continuous."""
     out: list[tuple[float, ...] | None] = [None] * program.size
     for latent in discrete_latents(program):
-        out[latent.where] = [finite_values(latent.native)] * latent.size
+        out[latent.where] = [latent.native.levels] * latent.size
     return out
 
 

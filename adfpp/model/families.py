@@ -17,7 +17,8 @@ from adfpp.engine.families import (
     family_named,
     latent_family,
 )
-from adfpp.engine.families.product.exponential import Exponential, Finite
+from adfpp.engine.families.product.exponential import Exponential
+from adfpp.engine.families.product.finite import Finite
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import scalar_base
 from adfpp.model.latents import Latent

@@ -21,7 +21,6 @@ from adfpp.engine.families.product.exponential import Exponential
 from adfpp.model.arguments import Model, ModelError, canonical_dtype
 from adfpp.model.elements import AnyDistribution, elements, same_transform, stripped
 from adfpp.model.layout import Layout
-from adfpp.model.native import finite_values, interior_values, is_enumerable
 from adfpp.model.outline import Outlines
 from adfpp.model.visit import Values, Visit, visit
 
@@ -63,7 +62,7 @@ class Latent:
     @property
     def discrete(self) -> bool:
         """Whether its values can be listed."""
-        return self.native is not None and is_enumerable(self.native)
+        return self.native is not None and bool(self.native.levels)
 
     @property
     def space(self) -> str:
@@ -89,7 +88,7 @@ class Latent:
     @property
     def integral(self) -> bool:
         """Whether it is discrete and its values are whole numbers."""
-        return self.discrete and all(float(v).is_integer() for v in finite_values(self.native))
+        return self.discrete and all(float(v).is_integer() for v in self.native.levels)
 
 
 def same_space(latent: Latent, other: Latent) -> bool:
@@ -137,7 +136,7 @@ def theta_in_support(latents: Sequence[Latent], rng: np.random.Generator, size: 
     theta = rng.uniform(-1.0, 1.0, size)
     for latent in latents:
         if latent.native is not None:
-            theta[latent.where] = interior_values(latent.native, rng, latent.size // latent.native.dim)
+            theta[latent.where] = latent.native.interior(rng, latent.size // latent.native.dim).ravel()
     return theta
 
 

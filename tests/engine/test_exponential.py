@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from adfpp.engine.families.product.exponential import Beta, Dirichlet, Exponential, Finite, Gamma, InverseGamma
-from adfpp.engine.families.product.gammas import log_gap
+from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
+from adfpp.engine.families.product.exponential import Exponential
+from adfpp.engine.families.product.finite import Finite
+from adfpp.engine.families.product.gamma import Gamma, InverseGamma
+from adfpp.engine.families.product.gamma_functions import log_gap
 from adfpp.engine.families.product.nodes import Nodes
 
 FINITE: list[Exponential] = [Finite((-1.0, 1.0)), Finite((0.0, 1.0, 2.0))]

@@ -7,8 +7,11 @@ from typing import Any, ClassVar
 from adfpp.engine.families.base import Family, Gaussian
 from adfpp.engine.families.diagonal import Diagonal
 from adfpp.engine.families.full import Full
-from adfpp.engine.families.product.exponential import Beta, Dirichlet, Exponential, Finite, Gamma, InverseGamma
+from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
+from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.field_split import Splitting
+from adfpp.engine.families.product.finite import Finite
+from adfpp.engine.families.product.gamma import Gamma, InverseGamma
 from adfpp.engine.families.spherical import Spherical
 
 _GAUSSIAN: dict[str, Gaussian] = {"full": Full(), "diagonal": Diagonal(), "spherical": Spherical()}

@@ -11,7 +11,6 @@ from adfpp.engine.families.product.components import own_moments
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.model.arguments import ModelError
 from adfpp.model.latents import Latent
-from adfpp.model.native import finite_values, is_enumerable, natural_of_draws, probe_values
 from adfpp.model.priors.density import prior_draws
 from adfpp.model.priors.gaussian import Block, tight
 
@@ -21,7 +20,7 @@ _DRAWS = 4096  # they only say where a quadrature starts, and whether a mean exi
 def block_of_draws(latent: Latent, draws: np.ndarray, dtype: Any) -> Block:
     """The member of a native latent's family with the expected statistics of draws ``(S, N)`` of θ."""
     values = np.asarray(draws[:, latent.places], float).reshape(len(draws), -1, latent.native.dim)
-    natural, proper = natural_of_draws(latent.native, values, dtype)
+    natural, proper = latent.native.match(values, dtype)
     if not proper:
         _refuse_tails(latent)
     zeros = np.zeros(latent.size)
@@ -58,8 +57,8 @@ def native_block(
         """Log prior ``(n,)`` with all components at ``values (n, dim)``."""
         return log_prior(theta.at[places.reshape(-1)].set(values.reshape(-1)))
 
-    if is_enumerable(family):
-        levels = jnp.stack([at(jnp.full((count, 1), v, dtype)) for v in finite_values(family)], -1)
+    if family.levels:
+        levels = jnp.stack([at(jnp.full((count, 1), v, dtype)) for v in family.levels], -1)
         natural, how = np.asarray(levels[:, 1:] - levels[:, :1], float), "exact"
     else:
         natural, exact = _linear(family, at, count, dtype)
@@ -88,7 +87,7 @@ def _linear(
     family: Exponential, at: Callable[[jax.Array], jax.Array], count: int, dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Natural parameters ``(n, numbers)`` by least squares at some points, and whether the prior is linear there."""
-    points = jnp.asarray(probe_values(family), dtype)
+    points = jnp.asarray(family.probes(), dtype)
     logs = jax.jit(jax.vmap(lambda s: at(jnp.broadcast_to(s, (count, family.dim)))))(points)
     even = jnp.ones(family.numbers, dtype)
     ratio = np.asarray(logs, float) - np.asarray(family.log_prob(even, points), float)[:, None]

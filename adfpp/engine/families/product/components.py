@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.families.product.exponential import Finite
 from adfpp.engine.families.product.nodes import Nodes
 from adfpp.engine.tilt import Tilted
 from adfpp.engine.tilt.rules import kronrod
@@ -93,13 +92,11 @@ def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]
         stats = [n.stats[i] for n, i in zip(own, index, strict=True)]
         # of discrete values in logs: what is all but impossible may become likely again
         logs = [
-            f.log_prob(eta, n.values) if isinstance(f, Finite) else jnp.log(n.weights)
+            f.log_prob(eta, n.values) if f.levels else jnp.log(n.weights)
             for f, eta, n in zip(families, etas, own, strict=True)
         ]
         log_weights = sum(a[i] for a, i in zip(logs, index, strict=True))
-        ratios = [
-            jnp.ones_like(n.weights) if isinstance(f, Finite) else _ratio(n) for f, n in zip(families, own, strict=True)
-        ]
+        ratios = [jnp.ones_like(n.weights) if f.levels else _ratio(n) for f, n in zip(families, own, strict=True)]
         ratio = math.prod((a[i] for a, i in zip(ratios, index, strict=True)), start=jnp.ones((), values[0].dtype))
         return Grid(values, stats, jnp.asarray(log_weights), jnp.asarray(ratio))
 
@@ -142,7 +139,7 @@ def integrate(
             of the last points where it holds anything.
         grid: Points for given proposals.
     """
-    finite = [isinstance(f, Finite) for f in families]
+    finite = [bool(f.levels) for f in families]
     dtype = etas[0].dtype
     if all(finite):
         points = grid(etas)
@@ -164,7 +161,7 @@ def integrate(
     def allowed(wanted: Sequence[jax.Array]) -> list[jax.Array]:
         """Proposals: where proper; a finite component's values are all summed over as they are."""
         return [
-            eta if isinstance(f, Finite) else jnp.where(_proper(f, new), new, eta)
+            eta if f.levels else jnp.where(_proper(f, new), new, eta)
             for f, new, eta in zip(families, wanted, etas, strict=True)
         ]
 
@@ -258,7 +255,7 @@ def _project(
     after, saturated = [], jnp.zeros((), bool)
     for f, now, stats in zip(families, proposals, points.stats, strict=True):
         change = (weights - base) @ stats
-        if isinstance(f, Finite):
+        if f.levels:
             odds, limited = _log_odds(stats, log_mass)
             after.append(odds)
             saturated |= limited

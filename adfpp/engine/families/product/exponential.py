@@ -1,618 +1,172 @@
-"""Exponential families of one component of a latent site, in the site's own space.
+"""Exponential families of one component of a latent, in the latent's native space.
 
-A component has the density ``exp(η · T(s) - A(η))`` with respect to a base measure, chosen so that the natural
-parameters η are the textbook ones (a shape is a shape, not a shape minus one), which keeps the relative precision of
-very small ones. Every function is vectorised over leading axes: η is ``(..., numbers)``, s ``(..., dim)``.
+A component has the density ``exp(η · T(s) - A(η))`` with respect to a base measure. The base measure is chosen so that
+the natural parameters η are the textbook ones (a shape is a shape, not a shape minus one): very small ones keep their
+relative precision. Every function is vectorised over leading axes: η is ``(..., numbers)``, s is ``(..., dim)``.
 
-What the families compute with stays exact where a projection changes a belief by little, in float32, too: see
-``gammas`` and ``dirichlets``, their special functions, and ``nodes``, their quadratures.
+A projection often changes a belief by little. The families therefore compute changes without subtracting large numbers
+that are nearly equal, so that float32 is enough: see ``gamma_functions`` and ``dirichlet_functions`` for the special
+functions, and ``nodes`` for the quadratures.
+
+To add a family, write a frozen dataclass with the abstract methods below in a module of its own, give it a name in
+``families/named.py``, and name the supports that it fits in ``model/families.py``.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
-from scipy import special
 
-from adfpp.engine.families.product import dirichlets
-from adfpp.engine.families.product.gammas import (
-    exp_excess,
-    log_gap,
-    log_power,
-    peak_height,
-    ratio_excess,
-    shape_divergence,
-    shape_of_gap,
-)
-from adfpp.engine.families.product.nodes import Nodes, beta_nodes, gamma_nodes
+from adfpp.engine.families.product.nodes import Nodes
 
 
-class Exponential(Protocol):
-    """What a family of one component answers."""
+class Exponential(ABC):
+    """The protocol of a family of one component.
 
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        ...
+    The methods of the protocol that have a body are right for a continuous family whose natural parameters are
+    positive.
+
+    Attributes:
+        name: The name that users give it.
+        dim: Coordinates of a value.
+        numbers: Number of natural parameters.
+        axes: Continuous dimensions to integrate over; 0 for a finite support.
+    """
+
+    name: str
+    dim: int
+    numbers: int
+    axes: int
 
     @property
-    def dim(self) -> int:
-        """Coordinates of a value."""
-        ...
+    def levels(self) -> tuple[float, ...]:
+        """The values of a finite support; empty if the family is continuous."""
+        return ()
 
     @property
-    def numbers(self) -> int:
-        """Natural parameters."""
-        ...
-
-    @property
-    def axes(self) -> int:
-        """Continuous dimensions to integrate over; 0 for a finite support."""
-        ...
-
-    @property
+    @abstractmethod
     def flat(self) -> np.ndarray:
-        """Natural parameters of a flat density, proper or not."""
-        ...
+        """Natural parameters of the flat density with respect to ds, proper or not."""
 
-    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
-        """Shares of the positive parameters that a site makes up; nothing where any parameter is proper."""
-        ...
-
-    def unit(self, eta: jax.Array) -> jax.Array:
-        """In what changes of the natural parameters are measured."""
-        ...
-
-    def proper(self, eta: jax.Array) -> jax.Array:
-        """Whether η belongs to a member, ``(...)``."""
-        ...
-
+    @abstractmethod
     def log_norm(self, eta: jax.Array) -> jax.Array:
-        """A(η), ``(...)``."""
-        ...
+        """The logarithm of the normalising constant A(η), ``(...)``."""
 
+    @abstractmethod
     def stats(self, s: jax.Array) -> jax.Array:
-        """T(s), ``(..., numbers)``."""
-        ...
+        """The sufficient statistics T(s), ``(..., numbers)``."""
 
+    @abstractmethod
     def expected(self, eta: jax.Array) -> jax.Array:
         """E[T(s)], ``(..., numbers)``: the gradient of A."""
-        ...
 
+    @abstractmethod
     def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and variance of the coordinates, both ``(..., dim)``; inf where there is none."""
-        ...
 
-    def covariance(self, eta: jax.Array) -> jax.Array:
-        """Covariance of the coordinates, ``(..., dim, dim)``."""
-        ...
-
+    @abstractmethod
     def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
         """The member whose expected statistics are those of η plus ``change (..., numbers)``.
 
         A change of exactly 0 gives η back bit for bit; one that no member has gives NaN.
         """
-        ...
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """KL(η || other), ``(...)``."""
-        ...
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """Log-density with respect to ds, or log-probability, ``(...)``."""
-        ...
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws inside the support, ``(*shape, ..., dim)``."""
-        ...
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """Marginal quantiles, ``q.shape + (..., dim)``; on the host."""
-        ...
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """A quadrature against the density of one component, η ``(numbers,)``; higher levels have fewer nodes."""
-        ...
-
-
-@dataclass(frozen=True)
-class Finite:
-    """Finitely many values: Bernoulli (0, 1), a sign (-1, 1), Categorical (0, …, K-1).
-
-    η: log odds against the first value, ``(K-1,)``. T: indicators of the others.
-
-    Attributes:
-        values: The values, at least two and all different.
-    """
-
-    values: tuple[float, ...]
-    dim: int = field(default=1, init=False, repr=False)
-    axes: int = field(default=0, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if len(set(self.values)) != len(self.values) or len(self.values) < 2:
-            raise ValueError(f"values={self.values} must be two or more different numbers.")
-
-    @property
-    def name(self) -> str:
-        """What users call it."""
-        return "bernoulli" if len(self.values) == 2 else "categorical"
-
-    @property
-    def numbers(self) -> int:
-        """One less than there are values."""
-        return len(self.values) - 1
-
-    @property
-    def flat(self) -> np.ndarray:
-        """Even odds."""
-        return np.zeros(self.numbers)
-
-    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
-        """Nothing: all log odds are proper."""
-        return jnp.zeros(0, site.dtype)
-
-    def unit(self, eta: jax.Array) -> jax.Array:
-        """Log odds as they are, relatively beyond 1: the sd of a component that is all but certain is no unit."""
-        return 1.0 + jnp.abs(eta)
-
-    def proper(self, eta: jax.Array) -> jax.Array:
-        """Finite log odds."""
-        return jnp.all(jnp.isfinite(eta), -1)
-
-    def log_norm(self, eta: jax.Array) -> jax.Array:
-        """Log-sum-exp."""
-        if len(self.values) == 2:
-            return jax.nn.softplus(eta[..., 0])
-        return jax.nn.logsumexp(_with_first(eta), -1)
-
-    def stats(self, s: jax.Array) -> jax.Array:
-        """Indicators."""
-        return self._indicators(s)[..., 1:]
-
-    def expected(self, eta: jax.Array) -> jax.Array:
-        """Probabilities of all values but the first."""
-        return self._probabilities(eta)[..., 1:]
-
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Sums over the values."""
-        if len(self.values) == 2:  # 1 - p to its own precision
-            first, step = self.values[0], self.values[1] - self.values[0]
-            p = jax.nn.sigmoid(eta)
-            return first + step * p, step * step * (p * jax.nn.sigmoid(-eta))
-        p = self._probabilities(eta)
-        values = jnp.asarray(self.values, p.dtype)
-        mean = jnp.sum(p * values, -1, keepdims=True)
-        return mean, jnp.sum(p * (values - mean) ** 2, -1, keepdims=True)
-
-    def covariance(self, eta: jax.Array) -> jax.Array:
-        """The variance."""
-        return self.moments(eta)[1][..., None]
-
-    def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """Closed form, by ratios of new to old probabilities: these stay exact where one of them is tiny.
-
-        Only the first value's probability, whose change is not given, is lost to rounding when it is much smaller than
-        two others.
-        """
-        change = jnp.asarray(change, eta.dtype)
-        log_p = jax.nn.log_softmax(_with_first(eta), -1)
-        p = jnp.exp(log_p)
-        change_p = jnp.concatenate([-jnp.sum(change, -1, keepdims=True), change], -1)
-        near = (jnp.abs(change_p) < 0.5 * p) | (change_p == 0.0)
-        ratio = jnp.where(
-            near,
-            jnp.log1p(jnp.where(near & (change_p != 0.0), change_p / p, 0.0)),
-            jnp.log(jnp.where(near, 1.0, p + change_p)) - log_p,
-        )
-        return _accepted(self, eta, change, eta + ratio[..., 1:] - ratio[..., :1])
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """A sum of terms that are not negative, p (q/p - 1 - log(q/p))."""
-        log_p, log_q = (jax.nn.log_softmax(_with_first(each), -1) for each in (eta, other))
-        p, gap = jnp.exp(log_p), log_q - log_p
-        near = jnp.abs(gap) < 1.0
-        return jnp.sum(jnp.where(near, p * exp_excess(jnp.where(near, gap, 0.0)), jnp.exp(log_q) - p - p * gap), -1)
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """Log-probability; -inf for what is no value."""
-        log_p = jax.nn.log_softmax(_with_first(eta), -1)
-        return jnp.max(jnp.where(self._indicators(s) > 0, log_p, -jnp.inf), -1)
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws of the values."""
-        drawn = jax.random.categorical(key, _with_first(eta), shape=(*shape, *eta.shape[:-1]))
-        return jnp.asarray(self.values, eta.dtype)[drawn][..., None]
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """The smallest value with at least this probability up to it."""
-        eta, q = _host(eta, q)
-        order = np.argsort(self.values)
-        p = special.softmax(np.concatenate([np.zeros_like(eta[..., :1]), eta], -1), -1)[..., order]
-        # summed from both ends: rounding in the sum must not make the last probability unreachable
-        below = np.minimum(np.cumsum(p, -1), 1.0)[..., :-1]
-        return np.asarray(self.values, float)[order][(q[..., None] > below).sum(-1)][..., None]
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """The values themselves; exact."""
-        p = self._probabilities(eta)
-        values = jnp.asarray(self.values, p.dtype)[:, None]
-        return Nodes(values, self.stats(values).astype(p.dtype), p, p)
-
-    def _probabilities(self, eta: jax.Array) -> jax.Array:
-        return jax.nn.softmax(_with_first(eta), -1)
-
-    def _indicators(self, s: jax.Array) -> jax.Array:
-        s = jnp.asarray(s)
-        kind = jnp.result_type(s.dtype, float) if not jnp.issubdtype(s.dtype, jnp.floating) else s.dtype
-        return (s == jnp.asarray(self.values, kind)).astype(kind)
-
-
-@dataclass(frozen=True)
-class _OfOneNumber(ABC):
-    """What the families of one continuous number with two positive parameters share."""
-
-    dim: int = field(default=1, init=False, repr=False)
-    numbers: int = field(default=2, init=False, repr=False)
-    axes: int = field(default=1, init=False, repr=False)
 
     @abstractmethod
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and variance, both ``(..., 1)``."""
+    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
+        """KL(η || other), ``(...)``."""
 
-    def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
-        """Elementwise."""
-        return site / eta
+    @abstractmethod
+    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
+        """Log-density with respect to ds, or log-probability, ``(...)``."""
 
-    def unit(self, eta: jax.Array) -> jax.Array:
-        """Relative: standard deviations may be infinite."""
-        return jnp.maximum(jnp.abs(eta), float(jnp.finfo(eta.dtype).tiny))
+    @abstractmethod
+    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
+        """Draws inside the support, ``(*shape, ..., dim)``."""
 
-    def proper(self, eta: jax.Array) -> jax.Array:
-        """Finite and positive."""
-        return _positive(eta)
+    @abstractmethod
+    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
+        """Marginal quantiles, ``q.shape + (..., dim)``; computed by SciPy, outside of JAX."""
+
+    @abstractmethod
+    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
+        """A quadrature against the density of one component, η ``(numbers,)``; higher levels have fewer nodes."""
+
+    @abstractmethod
+    def interior(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Values ``(count, dim)`` well inside the support."""
+
+    @abstractmethod
+    def probes(self) -> np.ndarray:
+        """Values ``(M, dim)`` over the middle of the support, enough of them to identify the natural parameters."""
+
+    @abstractmethod
+    def inside(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+        """Draws ``(..., dim)``, moved from the edge of the support, where rounding may put them, to its inside."""
 
     def covariance(self, eta: jax.Array) -> jax.Array:
-        """The variance."""
+        """Covariance of the coordinates, ``(..., dim, dim)``."""
         return self.moments(eta)[1][..., None]
 
-
-@dataclass(frozen=True)
-class Gamma(_OfOneNumber):
-    """Gamma of shape a and rate b. η = (a, b), T = (log s, -s), base measure ds/s."""
-
-    name: str = field(default="gamma", init=False, repr=False)
-
-    @property
-    def flat(self) -> np.ndarray:
-        """Of the natural parameters."""
-        return np.array([1.0, 0.0])
-
-    def log_norm(self, eta: jax.Array) -> jax.Array:
-        """Of the gamma function: log Γ(a) - a log b."""
-        return gammaln(eta[..., 0]) - eta[..., 0] * jnp.log(eta[..., 1])
-
-    def stats(self, s: jax.Array) -> jax.Array:
-        """Logarithm, and the negative value."""
-        return jnp.concatenate([jnp.log(s), -s], -1)
-
-    def expected(self, eta: jax.Array) -> jax.Array:
-        """ψ(a) - log b and -a/b."""
-        mean = eta[..., 0] / eta[..., 1]
-        return jnp.stack([jnp.log(mean) - log_gap(eta[..., 0])[0], -mean], -1)
-
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """a/b and a/b²."""
-        mean = eta[..., :1] / eta[..., 1:]
-        return mean, mean / eta[..., 1:]
-
-    def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """Solves g(a') = log E s - E log s, which is known from its change, by four steps of Newton's method."""
-        change = jnp.asarray(change, eta.dtype)
-        a, b = eta[..., 0], eta[..., 1]
-        relative = -change[..., 1] * b / a  # of E s
-        gap = log_gap(a)[0] + jnp.log1p(relative) - change[..., 0]
-        shape = shape_of_gap(gap)
-        return _accepted(self, eta, change, jnp.stack([shape, b * (shape / a) / (1.0 + relative)], -1))
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """The divergence of the shapes, at the same mean, and that of the means."""
-        a, b = eta[..., 0], other[..., 0]
-        means = ratio_excess(eta[..., 0] / eta[..., 1], other[..., 0] / other[..., 1])
-        return shape_divergence(a, b) + b * means
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """Log-density, around its value where s is the mean."""
-        a, b, s = eta[..., 0], eta[..., 1], jnp.asarray(s)[..., 0]
-        return peak_height(a) + log_power(a, b * s, a) + jnp.log(b)
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws, by their logarithms."""
-        return _inside_half_line(jnp.exp(_log_gamma_draws(key, eta[..., :1], shape) - jnp.log(eta[..., 1:])))
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """The inverse incomplete gamma function."""
-        eta, q = _host(eta, q)
-        return (special.gammaincinv(eta[..., 0], q) / eta[..., 1])[..., None]
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """In log s."""
-        a, b = eta[0], eta[1]
-        log_x, weights, coarse = gamma_nodes(a, level)
-        log_s = log_x + jnp.log(a / b)
-        values = jnp.exp(log_s)
-        return Nodes(_inside_half_line(values)[:, None], jnp.stack([log_s, -values], -1), weights, coarse)
-
-
-@dataclass(frozen=True)
-class InverseGamma(_OfOneNumber):
-    """Inverse gamma of shape a and scale b: 1/s is Gamma(a, b). η = (a, b), T = (-log s, -1/s), base measure ds/s."""
-
-    name: str = field(default="inverse_gamma", init=False, repr=False)
-
-    @property
-    def flat(self) -> np.ndarray:
-        """Of the natural parameters."""
-        return np.array([-1.0, 0.0])
-
-    def log_norm(self, eta: jax.Array) -> jax.Array:
-        """That of 1/s."""
-        return Gamma().log_norm(eta)
-
-    def stats(self, s: jax.Array) -> jax.Array:
-        """Those of 1/s."""
-        return jnp.concatenate([-jnp.log(s), -1.0 / s], -1)
-
-    def expected(self, eta: jax.Array) -> jax.Array:
-        """Those of 1/s."""
-        return Gamma().expected(eta)
-
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """b/(a-1) for a > 1, and b²/((a-1)²(a-2)) for a > 2."""
-        a, b = eta[..., :1], eta[..., 1:]
-        mean = jnp.where(a > 1.0, b / jnp.where(a > 1.0, a - 1.0, 1.0), jnp.inf)
-        return mean, jnp.where(a > 2.0, mean**2 / jnp.where(a > 2.0, a - 2.0, 1.0), jnp.inf)
-
-    def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """That of 1/s."""
-        return Gamma().shifted(eta, change)
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """That of 1/s."""
-        return Gamma().kl(eta, other)
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """That of 1/s, and the Jacobian."""
-        a, b, s = eta[..., 0], eta[..., 1], jnp.asarray(s)[..., 0]
-        inside = jnp.where(s > 0.0, s, b / a)
-        return jnp.where(s > 0.0, peak_height(a) - a * ratio_excess(b / inside, a) - jnp.log(inside), -jnp.inf)
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws, by their logarithms."""
-        return _inside_half_line(jnp.exp(jnp.log(eta[..., 1:]) - _log_gamma_draws(key, eta[..., :1], shape)))
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """The inverse of the complementary incomplete gamma function; inf beyond the largest number."""
-        eta, q = _host(eta, q)
-        with np.errstate(divide="ignore"):
-            return (eta[..., 1] / special.gammainccinv(eta[..., 0], q))[..., None]
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """In log s."""
-        a, b = eta[0], eta[1]
-        log_x, weights, coarse = gamma_nodes(a, level)
-        log_s = -log_x - jnp.log(a / b)
-        stats = jnp.stack([-log_s, -jnp.exp(-log_s)], -1)
-        return Nodes(_inside_half_line(jnp.exp(log_s))[:, None], stats, weights, coarse)
-
-
-@dataclass(frozen=True)
-class Beta(_OfOneNumber):
-    """Beta: one coordinate of a Dirichlet. η = (a, b), T = (log s, log(1 - s)), base measure ds/(s(1 - s))."""
-
-    name: str = field(default="beta", init=False, repr=False)
-
-    @property
-    def flat(self) -> np.ndarray:
-        """Of the natural parameters."""
-        return np.array([1.0, 1.0])
-
-    def log_norm(self, eta: jax.Array) -> jax.Array:
-        """Log of the beta function."""
-        return dirichlets.log_multivariate_beta(eta)
-
-    def stats(self, s: jax.Array) -> jax.Array:
-        """Logarithms of s and 1 - s."""
-        return jnp.concatenate([jnp.log(s), jnp.log1p(-s)], -1)
-
-    def expected(self, eta: jax.Array) -> jax.Array:
-        """ψ(a) - ψ(a+b) and ψ(b) - ψ(a+b)."""
-        return dirichlets.expected_logs(eta)
-
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Of s."""
-        mean, variance = dirichlets.moments(eta)
-        return mean[..., :1], variance[..., :1]
-
-    def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """That of the Dirichlet."""
-        return _accepted(self, eta, change, dirichlets.shifted(eta, jnp.asarray(change, eta.dtype)))
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """That of the Dirichlet."""
-        return dirichlets.divergence(eta, other)
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """That of the Dirichlet."""
-        s = jnp.asarray(s)
-        return dirichlets.log_prob(eta, jnp.concatenate([s, 1.0 - s], -1))
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws, by their logarithms."""
-        return _dirichlet_draws(key, eta, shape)[..., :1]
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """The inverse incomplete beta function."""
-        eta, q = _host(eta, q)
-        return special.betaincinv(eta[..., 0], eta[..., 1], q)[..., None]
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """In logit s."""
-        logs, weights, coarse = beta_nodes(eta, level)
-        return Nodes(_inside_interval(jnp.exp(logs[:, :1])), logs, weights, coarse)
-
-
-@dataclass(frozen=True)
-class Dirichlet:
-    """Dirichlet. η = α, T = log s, base measure Π ds/s over all coordinates but the last.
-
-    Attributes:
-        size: Coordinates K, two or more.
-    """
-
-    size: int
-    name: str = field(default="dirichlet", init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.size < 2:
-            raise ValueError(f"size={self.size} must be two or more.")
-
-    @property
-    def dim(self) -> int:
-        """K."""
-        return self.size
-
-    @property
-    def numbers(self) -> int:
-        """K."""
-        return self.size
-
-    @property
-    def axes(self) -> int:
-        """K - 1."""
-        return self.size - 1
-
-    @property
-    def flat(self) -> np.ndarray:
-        """Ones."""
-        return np.ones(self.numbers)
-
     def share(self, eta: jax.Array, site: jax.Array) -> jax.Array:
-        """Elementwise."""
+        """The fraction of each positive parameter that a site makes up; empty where any parameter is proper."""
         return site / eta
 
     def unit(self, eta: jax.Array) -> jax.Array:
-        """Relative: standard deviations may be infinite."""
+        """The unit in which a change of the natural parameters is measured.
+
+        It is relative, because the standard deviation of a positive family may be infinite.
+        """
         return jnp.maximum(jnp.abs(eta), float(jnp.finfo(eta.dtype).tiny))
 
     def proper(self, eta: jax.Array) -> jax.Array:
-        """Finite and positive."""
-        return _positive(eta)
+        """Whether η belongs to a member, ``(...)``."""
+        return jnp.all((eta > 0.0) & jnp.isfinite(eta), -1)
 
-    def log_norm(self, eta: jax.Array) -> jax.Array:
-        """Log of the multivariate beta function."""
-        return dirichlets.log_multivariate_beta(eta)
+    def match(self, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, bool]:
+        """The members with the expected statistics of draws.
 
-    def stats(self, s: jax.Array) -> jax.Array:
-        """Logarithms."""
-        return jnp.log(s)
+        Args:
+            values: Draws ``(S, n, dim)`` of n components.
+            dtype: The precision to compute with.
 
-    def expected(self, eta: jax.Array) -> jax.Array:
-        """ψ(α_k) - ψ(Σ α)."""
-        return dirichlets.expected_logs(eta)
+        Returns:
+            The natural parameters ``(n, numbers)``, and whether all of them are proper.
+        """
+        stats = np.asarray(self.stats(jnp.asarray(self.inside(values, dtype), dtype)), float)
+        start = jnp.ones((values.shape[1], self.numbers), dtype)
+        change = jnp.asarray(stats.mean(0), dtype) - self.expected(start)
+        natural = jax.jit(self.shifted)(start, change)
+        return np.asarray(natural, float), bool(np.asarray(self.proper(natural)).all())
 
-    def moments(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Of all coordinates."""
-        return dirichlets.moments(eta)
-
-    def covariance(self, eta: jax.Array) -> jax.Array:
-        """Singular, as the coordinates sum to 1."""
-        mean, variance = dirichlets.moments(eta)
-        total = jnp.sum(eta, -1)[..., None, None]
-        outer = -mean[..., :, None] * mean[..., None, :] / (total + 1.0)
-        return jnp.where(jnp.eye(self.size, dtype=bool), variance[..., None], outer)
-
-    def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """Newton's method for the new concentration alone: the rest follows from it."""
-        return _accepted(self, eta, change, dirichlets.shifted(eta, jnp.asarray(change, eta.dtype)))
-
-    def kl(self, eta: jax.Array, other: jax.Array) -> jax.Array:
-        """That of the means, and those of the shapes."""
-        return dirichlets.divergence(eta, other)
-
-    def log_prob(self, eta: jax.Array, s: jax.Array) -> jax.Array:
-        """Log-density of the first K - 1 coordinates."""
-        return dirichlets.log_prob(eta, jnp.asarray(s))
-
-    def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Draws, by their logarithms."""
-        return _dirichlet_draws(key, eta, shape)
-
-    def quantile(self, eta: np.ndarray, q: np.ndarray | float) -> np.ndarray:
-        """Those of the coordinates, which are Beta."""
-        alpha = np.asarray(eta, float)
-        others = np.stack([np.delete(alpha, k, -1).sum(-1) for k in range(self.size)], -1)
-        return Beta().quantile(np.stack([alpha, others], -1), q)[..., 0]
-
-    def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """Breaks the stick: independent Betas, each with coarser nodes the more of them there are."""
-        if self.axes > 3:
-            raise ValueError(f"A Dirichlet of size {self.size} has no quadrature: draw from it instead.")
-        rest = jnp.zeros((1,), eta.dtype)
-        weights = coarse = jnp.ones((1,), eta.dtype)
-        logs = jnp.zeros((1, 0), eta.dtype)
-        for k in range(self.axes):
-            broken, fine, rough = beta_nodes(jnp.stack([eta[k], jnp.sum(eta[k + 1 :])]), level + self.axes - 1)
-            many = len(fine)
-            logs = jnp.concatenate([jnp.repeat(logs, many, 0), (rest[:, None] + broken[:, 0]).reshape(-1, 1)], -1)
-            rest = (rest[:, None] + broken[:, 1]).reshape(-1)
-            weights = (weights[:, None] * fine).reshape(-1)
-            coarse = (coarse[:, None] * rough).reshape(-1)
-        logs = jnp.concatenate([logs, rest[:, None]], -1)
-        return Nodes(_inside_interval(jnp.exp(logs)), logs, weights, coarse)
+    def accepted(self, eta: jax.Array, change: jax.Array, new: jax.Array) -> jax.Array:
+        """The result of ``shifted``: η where nothing changes, else ``new`` if it is proper, else NaN."""
+        new = jnp.where((self.proper(new) & self.proper(eta))[..., None], new, jnp.nan)
+        return jnp.where(jnp.all(change == 0.0, -1, keepdims=True), eta, new)
 
 
-def _with_first(eta: jax.Array) -> jax.Array:
-    """Log odds with those of the first value, 0."""
-    return jnp.concatenate([jnp.zeros_like(eta[..., :1]), eta], -1)
-
-
-def _positive(eta: jax.Array) -> jax.Array:
-    return jnp.all((eta > 0.0) & jnp.isfinite(eta), -1)
-
-
-def _accepted(family: Exponential, eta: jax.Array, change: jax.Array, new: jax.Array) -> jax.Array:
-    """η where nothing changes, else the new one if it is proper, else NaN."""
-    new = jnp.where((family.proper(new) & family.proper(eta))[..., None], new, jnp.nan)
-    return jnp.where(jnp.all(change == 0.0, -1, keepdims=True), eta, new)
-
-
-def _inside_half_line(s: jax.Array) -> jax.Array:
+def inside_half_line(s: jax.Array) -> jax.Array:
+    """Values kept away from 0 and infinity."""
     limits = jnp.finfo(s.dtype)
     return jnp.clip(s, float(limits.tiny), float(limits.max))
 
 
-def _inside_interval(s: jax.Array) -> jax.Array:
+def inside_interval(s: jax.Array) -> jax.Array:
+    """Values kept away from 0 and 1."""
     limits = jnp.finfo(s.dtype)
     return jnp.clip(s, float(limits.tiny), 1.0 - float(limits.epsneg))
 
 
-def _log_gamma_draws(key: jax.Array, shape_parameter: jax.Array, shape: Sequence[int]) -> jax.Array:
+def log_gamma_draws(key: jax.Array, shape_parameter: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Logarithms of draws from Gammas of rate 1, ``(*shape, *shape_parameter.shape)``."""
     return jax.random.loggamma(
         key, shape_parameter, shape=(*shape, *shape_parameter.shape), dtype=shape_parameter.dtype
     )
 
 
-def _dirichlet_draws(key: jax.Array, alpha: jax.Array, shape: Sequence[int]) -> jax.Array:
-    return _inside_interval(jax.nn.softmax(_log_gamma_draws(key, alpha, shape), -1))
-
-
-def _host(eta: np.ndarray, q: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, q with room for the leading axes of η."""
+def quantile_arguments(eta: np.ndarray, q: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, and q with room for the leading axes of η."""
     eta, q = np.asarray(eta, float), np.asarray(q, float)
     return eta, q.reshape(q.shape + (1,) * (eta.ndim - 1))

@@ -18,7 +18,7 @@ import numpy as np
 
 from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.product.components import EFFECTIVE, Line, drawn, integrate, own_moments, tensor
-from adfpp.engine.families.product.exponential import Exponential, Finite
+from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.field_split import FieldSplit
 from adfpp.engine.families.product.parts import Part
 from adfpp.engine.linalg import inverse_lower, whiten
@@ -185,7 +185,7 @@ def _central_moved(
             )
             error = jnp.maximum(error, jnp.max(errors))
             continue
-        states = jnp.asarray(part.family.values, mean.dtype)
+        states = jnp.asarray(part.family.levels, mean.dtype)
         # log f(v) - log f(v0), with log f(s) = slope (s - m) + bend (s - m)² / 2
         step, middle = states[1:] - states[0], 0.5 * (states[1:] + states[0])
         change = step * (slope[:, None] + bend[:, None] * (middle - centre[:, None]))
@@ -202,13 +202,13 @@ def _central_moved(
 
 
 def _expansion_error(
-    a: jax.Array, family: Finite, mean: jax.Array, lower: jax.Array, tilted: Tilted, within: Callable[..., Tilted]
+    a: jax.Array, family: Exponential, mean: jax.Array, lower: jax.Array, tilted: Tilted, within: Callable[..., Tilted]
 ) -> jax.Array:
     """The error of the second-order expansion at the largest move of one component, to both sides.
 
     Where few components are left that are not certain, one of them moves the field by more than its sd.
     """
-    move = (max(family.values) - min(family.values)) * jnp.max(jnp.abs(a))
+    move = (max(family.levels) - min(family.levels)) * jnp.max(jnp.abs(a))
     sides = jnp.array([-1.0, 1.0], mean.dtype) * move
     exact = jnp.stack([within(mean + s).log_z for s in sides])
     u = sides / lower
@@ -217,7 +217,7 @@ def _expansion_error(
 
 
 def _one_out(
-    family: Finite,
+    family: Exponential,
     a: jax.Array,
     centre: jax.Array,
     sd: jax.Array,
@@ -227,7 +227,7 @@ def _one_out(
     closed: bool,
 ) -> jax.Array:
     """Changes of log odds ``(n, K - 1)``: the factor's mean with the component at each of its values."""
-    values = jnp.asarray(family.values, mean.dtype)
+    values = jnp.asarray(family.levels, mean.dtype)
 
     def at(a: jax.Array, centre: jax.Array, sd: jax.Array, value: jax.Array) -> jax.Array:
         rest = jnp.sqrt(jnp.maximum(lower * lower - (a * sd) ** 2, 0.0))

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.families.product.dirichlets import shares_of
-from adfpp.engine.families.product.gammas import exp_excess, log_excess
+from adfpp.engine.families.product.dirichlet_functions import shares_of
+from adfpp.engine.families.product.gamma_functions import exp_excess, log_excess
 from adfpp.engine.tilt.rules import kronrod
 
 _DROP = 38.0  # of the log-density, from its peak to the last node

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.families.product.gammas import (
+from adfpp.engine.families.product.gamma_functions import (
     gap_fall,
     log_gap,
     log_power,

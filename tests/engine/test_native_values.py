@@ -1,15 +1,14 @@
-"""Native families: values in their supports, and members that match draws."""
+"""Native families of one component: values in their supports, and members that match draws."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adfpp.engine.families.product.exponential import Beta, Dirichlet, Exponential, Finite, Gamma
-from adfpp.model.native import finite_values, interior_values, is_enumerable, natural_of_draws, probe_values
+from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
+from adfpp.engine.families.product.exponential import Exponential
+from adfpp.engine.families.product.finite import Finite
+from adfpp.engine.families.product.gamma import Gamma
 
-RNG = np.random.default_rng(0)
-SIGNS, THREE = np.array([0.0, 1.0]), np.array([-1.0, 0.0, 2.0])
-# A family, natural parameters of a member, and draws of it by NumPy (a Dirichlet is matched as a Beta is).
 RNG = np.random.default_rng(0)
 TWO, THREE = np.array([0.0, 1.0]), np.array([-1.0, 0.0, 2.0])
 CHANCES = np.array([2.0, 4.0, 1.0]) / 7
@@ -30,9 +29,10 @@ every_family = pytest.mark.parametrize("name", FAMILIES)
 def test_interior_values_lie_in_the_support(name: str) -> None:
     """Strictly inside, whatever the number of components."""
     family = FAMILIES[name][0]
-    values = interior_values(family, np.random.default_rng(0), 5).reshape(5, family.dim)
-    if is_enumerable(family):
-        assert set(values.ravel()) <= set(finite_values(family))
+    values = family.interior(np.random.default_rng(0), 5)
+    assert values.shape == (5, family.dim)
+    if family.levels:
+        assert set(values.ravel()) <= set(family.levels)
     else:
         low, high = LIMITS[name]
         assert np.all((low < values) & (values < high))
@@ -45,7 +45,7 @@ def test_draws_are_matched(name: str) -> None:
     """The member with the expected statistics of many draws of a member is that member, to sampling error."""
     family, eta, draws = FAMILIES[name]
     assert draws is not None
-    natural, proper = natural_of_draws(family, draws.reshape(len(draws), 1, -1), jnp.float64)
+    natural, proper = family.match(draws.reshape(len(draws), 1, -1), jnp.float64)
     assert proper
     np.testing.assert_allclose(natural, [eta], atol=0.15)
 
@@ -54,17 +54,17 @@ def test_draws_are_matched(name: str) -> None:
 def test_probes_identify_a_member(name: str) -> None:
     """A continuous family is probed at more points than it has parameters, whose statistics are independent."""
     family, _, _ = FAMILIES[name]
-    if is_enumerable(family):
-        assert len(finite_values(family)) == family.numbers + 1
+    if family.levels:
+        assert len(family.levels) == family.numbers + 1
         return
-    probes = probe_values(family)
+    probes = family.probes()
     features = np.concatenate([np.ones((len(probes), 1)), np.asarray(family.stats(jnp.asarray(probes)))], 1)
     assert np.linalg.matrix_rank(features) == family.numbers + 1
 
 
 def test_a_value_that_was_never_drawn_stays_possible() -> None:
     """As if one more draw had been even."""
-    natural, proper = natural_of_draws(Finite((0.0, 1.0)), np.zeros((9, 1, 1)), jnp.float64)
+    natural, proper = Finite((0.0, 1.0)).match(np.zeros((9, 1, 1)), jnp.float64)
     assert proper
     np.testing.assert_allclose(natural, np.log([[0.05 / 0.95]]), rtol=1e-12)
 
@@ -72,8 +72,8 @@ def test_a_value_that_was_never_drawn_stays_possible() -> None:
 def test_draws_at_the_edge_of_a_support_are_moved_inside() -> None:
     """A Beta draw may round to 1; draws that are all the same have no member."""
     values = np.array([0.2, 0.6, 1.0]).reshape(3, 1, 1)
-    natural, proper = natural_of_draws(Beta(), values, jnp.float64)
+    natural, proper = Beta().match(values, jnp.float64)
     assert proper
     assert np.isfinite(natural).all()
-    _, proper = natural_of_draws(Gamma(), np.ones((3, 1, 1)), jnp.float64)
+    _, proper = Gamma().match(np.ones((3, 1, 1)), jnp.float64)
     assert not proper
