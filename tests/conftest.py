@@ -47,6 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
         import arviz  # noqa: F401
 
 
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory_maps() -> Iterator[None]:
+    """Forget compiled programs between files before the process has too many memory maps.
+
+    Linux allows a process 65,530 of them, and each compiled program takes several hundred.
+    """
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def float32() -> Iterator[None]:
     """Switch to JAX's default of float32 for one test."""
