@@ -145,7 +145,7 @@ class Family(ABC):
 
     @abstractmethod
     def blocks(self, belief: Any) -> list[Any]:
-        """Returns the belief as independent blocks: (places, mean, root), and natural parameters if it is not Gaussian."""
+        """Returns the belief as independent blocks: (places, mean, root), and natural parameters if not Gaussian."""
 
     # ---------------------------------------------------------------------------------- rows in a window
 
@@ -292,7 +292,7 @@ class Gaussian(Family):
 
     @abstractmethod
     def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
-        """Multiplies the covariance by factor², and adds noise noiseᵀ (with a root in the shape that the family uses)."""
+        """Multiplies the covariance by factor², and adds noise noiseᵀ (noise has the family's shape of a root)."""
 
     @abstractmethod
     def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:

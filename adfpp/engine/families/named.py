@@ -29,7 +29,7 @@ LATENT_FAMILIES = (
 
 @dataclass(frozen=True)
 class ByLatent:
-    """The names of families for some latents, as a user gave them. The families of other latents follow from the support.
+    """The names of families for some latents, as a user gave them. The others follow from the supports.
 
     Attributes:
         given: Pairs of latent and family.
@@ -67,7 +67,7 @@ def asked_family(family: Any) -> Any:
         name = own if isinstance(own, str) else getattr(own, "name", repr(own))
         if name not in LATENT_FAMILIES and name not in _ALIASES:
             raise ValueError(
-                f"family={name!r} is not known for latent {latent!r}; use one of {sorted(LATENT_FAMILIES)}."
+                f"family {name!r} of latent {latent!r} is not known; it may be one of {sorted(LATENT_FAMILIES)}."
             )
         named.append((latent, name))
     return ByLatent(tuple(named))

@@ -47,7 +47,7 @@ class Moments:
         return self.max_quadrature > 0 and isinstance(self.quadrature, Quadrature)
 
     def choose_conditional(self, outer: int | None) -> Choice:
-        """Chooses the rule for a factor that is Gaussian if one number of its field is fixed (or without that: None)."""
+        """Chooses the rule for a factor that is Gaussian if one number of its field is fixed (None: in any case)."""
         assert isinstance(self.quadrature, Quadrature)
         why = "Gaussian: by algebra" if outer is None else "1-dimensional integral: Gaussian in the rest"
         return Choice(Conditional(outer, self.quadrature), why)
