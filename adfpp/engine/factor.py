@@ -1,7 +1,8 @@
 """Factors: the elements of an observation, each with its field and the rule that computes its tilted moments.
 
-A factor of a row is a function of a few affine numbers, its field. Elements of an observation whose fields are alike
-are put into one ``Factor``, so that a row with a hundred independent elements is compiled once, not a hundred times.
+A factor of a row is a function of its field: a small vector of numbers that are affine in θ. Elements of an observation
+whose fields are alike are put into one ``Factor``, so that a row with a hundred independent elements is compiled once,
+and not a hundred times.
 
 ``build_factors`` makes the factors of a traced row: ``ClosedFactor`` where a closed form applies, else
 ``IntegralFactor``, and ``LocalFactor`` (in ``local_factor``) around either where latents of the row itself enter.
@@ -42,21 +43,21 @@ Flags = tuple[Bool[Array, " E"], Bool[Array, " E"], Bool[Array, " E"]]
 
 
 class Observation(NamedTuple):
-    """Which outputs of a traced row describe one observation; all flattened to its E independent elements.
+    """The outputs of a traced row that describe one observation, flattened to its E independent elements.
 
     Attributes:
-        name: Of the observation.
-        count: E.
-        log_prob: ``(E,)`` output.
-        counted: ``(E,)`` booleans: not masked out.
+        name: The name of the observation.
+        count: The number E of elements.
+        log_prob: ``(E,)`` log-densities.
+        counted: ``(E,)`` booleans: the element is not masked out.
         supported: ``(E,)`` booleans: the value lies in the support.
         finite: ``(E,)`` booleans: the value is finite.
-        closed: The closed form registered for the distribution, if any, with
-        value: ``(E, *event)``,
-        field: ``(E,)`` or ``(E, k)``,
-        constants: each with leading axis E.
+        closed: The closed form registered for the distribution, if any. Its arguments are
+        value: ``(E, *event)`` the observed value,
+        field: ``(E,)`` or ``(E, k)`` the parameter that is affine in θ,
+        constants: and the other parameters, each with leading axis E.
         components: For each element the local latents that enter it, as the model package describes them
-            (``numbers``: its places among the row's continuous local numbers); empty where none enters any element.
+            (``numbers``: its places among the row's continuous local numbers). Empty if no element has any.
         terms: ``(J, E)`` output whose log-sum-exp over J > 1 combinations of discrete local values is ``log_prob``.
     """
 
@@ -79,8 +80,8 @@ class LocalBase(NamedTuple):
 
     Attributes:
         start: Length of θ.
-        mean: ``(m,)`` output.
-        sd: ``(m,)`` output.
+        mean: ``(m,)`` mean of the base.
+        sd: ``(m,)`` standard deviation of the base.
     """
 
     start: int
@@ -90,17 +91,17 @@ class LocalBase(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factor(ABC):
-    """Elements of one observation with fields of the same kind and size; the kernel visits them one after the other.
+    """Elements of one observation with fields of the same kind and size. The kernel visits them one after the other.
 
     Attributes:
-        trace: Of a row: of ``f(theta, *inputs)``, or with a base of ``f((θ, z), *inputs)``.
-        observation: Where in its outputs the observation is.
-        elements: Which of the observation's elements.
-        cuts: The field of each, all through the same values.
-        rule: Computes the tilted moments.
+        trace: The trace of a row, ``f(theta, *inputs)``; with a base it is ``f((θ, z), *inputs)``.
+        observation: The outputs of the trace that describe the observation.
+        elements: The places of the elements in the observation.
+        cuts: The field of each element; all are cut through the same values.
+        rule: The rule that computes the tilted moments.
         why: The reason for that rule, in words.
-        field: What the field consists of, in words.
-        base: Of the row's continuous local numbers, if there are any.
+        field: A description of the field, in words.
+        base: The Gaussian base of the row's continuous local numbers, if there are any.
     """
 
     trace: Trace
@@ -112,26 +113,26 @@ class Factor(ABC):
     field: str
     base: LocalBase | None = None
 
-    # -------------------------------------------------------------------------------------- what it is
+    # -------------------------------------------------------------------------------------- properties
 
     @property
     def name(self) -> str:
-        """Name of the observation."""
+        """The name of the observation."""
         return self.observation.name
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return len(self.elements)
 
     @property
     def field_size(self) -> int:
-        """Number k of scalars in the field of an element."""
+        """The number k of scalars in the field of an element."""
         return len(self.outer)
 
     @property
     def divisible(self) -> bool:
-        """Whether the tilt takes a power."""
+        """Whether the tilt can use a power of the factor."""
         return self.rule.divisible
 
     @property
@@ -141,14 +142,14 @@ class Factor(ABC):
 
     @property
     def local(self) -> "LocalFactor | None":
-        """The factor itself if latents of the row enter it, else None."""
+        """The factor itself if local latents of the row enter it, else None."""
         return None
 
     # ------------------------------------------------------------------------------------------ field
 
     @cached_property
     def outer(self) -> Int[np.ndarray, " k"]:
-        """Which numbers of the cut belong to the field: those that θ enters, not local numbers alone."""
+        """Places in the cut of the numbers that belong to the field: those that depend on θ."""
         entered = entered_by_theta(self.trace, self.cuts[0], self.base)
         return np.flatnonzero(entered)
 
@@ -158,10 +159,10 @@ class Factor(ABC):
         return affine_part(self.trace, self.cuts)
 
     def matrices(self, theta: Float[Array, " N"], *inputs: Any) -> Fields:
-        """The fields of all elements: h at θ, changing by ``A @ change``; local numbers are 0.
+        """Computes A and h of all fields: the field at ``theta + d`` is ``h + A @ d``. Local numbers are 0.
 
         Args:
-            theta: Where h is taken; A does not depend on it.
+            theta: The θ at which h is computed; A does not depend on it.
             inputs: The row's arrays and the shared ones.
 
         Returns:
@@ -187,7 +188,7 @@ class Factor(ABC):
     def flags(self, *inputs: Any) -> Flags:
         """For each element: whether it is not masked out, its value is in the support, its value is finite.
 
-        A flag that depends on θ counts as true: the log-density shows what it says.
+        A flag that depends on θ counts as true, because the log-density contains the same information.
         """
         counted, supported, finite = (self._flag(part, inputs) for part in self._flag_parts)
         return counted, supported, finite
@@ -206,15 +207,15 @@ class Factor(ABC):
     @property
     @abstractmethod
     def tail(self) -> Tail | None:
-        """The log-density of the elements as a function of the field, or None where the field does not determine it."""
+        """The log-density of the elements as a function of the field; None if the field does not determine it."""
 
     @abstractmethod
     def prepare(self, *inputs: Any) -> Tilt:
-        """The tilt of the elements at one row."""
+        """Prepares the tilt of the elements at one row."""
 
 
 def entered_by_theta(trace: Trace, cut: Cut, base: LocalBase | None) -> list[bool]:
-    """For each number of a cut, whether θ enters it, and not local numbers alone."""
+    """Whether each number of a cut depends on θ, and not on local numbers alone."""
     entered: list[bool] = []
     for value, indices in zip(cut.values, cut.indices, strict=True):
         if base is None:
@@ -234,7 +235,7 @@ class IntegralFactor(Factor):
     """A factor whose moments are integrals of its log-density.
 
     Attributes:
-        rule: Computes them.
+        rule: The rule that computes them.
     """
 
     rule: IntegralRule
@@ -245,7 +246,7 @@ class IntegralFactor(Factor):
         return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)
 
     def prepare(self, *inputs: Any) -> Tilt:
-        """The tilt of the elements at one row."""
+        """Prepares the tilt of the elements at one row."""
         tail = self.tail(*inputs)
 
         def tilt(
@@ -259,7 +260,7 @@ class IntegralFactor(Factor):
                 value = tail.log_factor(h, e).astype(mean.dtype)
                 return value if power is None else power * value
 
-            if mean.shape[0] == 0:  # no information about θ: the factor adds to the evidence alone
+            if mean.shape[0] == 0:  # no information about θ: the factor contributes only to the evidence
                 return Tilted(raised(mean), mean, scale, jnp.zeros((), mean.dtype))
             landmarks = None if self.rule.draws else tail.landmarks(mean.dtype, e)
             return self.rule(raised, mean, scale, landmarks, key)
@@ -269,7 +270,7 @@ class IntegralFactor(Factor):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClosedFactor(Factor):
-    """A factor whose moments its distribution's closed form gives.
+    """A factor whose moments are given by the closed form of its distribution.
 
     Attributes:
         rule: The closed form.
@@ -279,18 +280,18 @@ class ClosedFactor(Factor):
 
     @cached_property
     def tail(self) -> Tail | None:
-        """The log-density as a function of the field, if it depends on θ by way of the field alone."""
+        """The log-density as a function of the field; None if it depends on θ also in another way."""
         if not behind_alone(self.trace, self.cuts[0].values, self.observation.log_prob):
             return None
         return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)
 
     def prepare(self, *inputs: Any) -> Tilt:
-        """The tilt of the elements at one row; it knows the whole factor only."""
+        """Prepares the tilt of the elements at one row, for the whole factor and not for a power of it."""
         rule = self.rule.rule if self.rule.event_dim else whole_line(self.rule.rule)
         value, constants = self._arguments
         chosen = np.asarray(self.elements)
         values = jnp.asarray(value(*inputs))[chosen]
-        # what is known when the program is built stays a NumPy value, so that the rule can look at it
+        # values that are known when the program is built stay NumPy values, so that the rule can branch on them
         arguments = [c[chosen] if isinstance(c, np.ndarray) else jnp.asarray(c(*inputs))[chosen] for c in constants]
 
         def tilt(
@@ -300,7 +301,7 @@ class ClosedFactor(Factor):
             power: Float[Array, ""] | float | None = None,
             key: PRNGKeyArray | None = None,
         ) -> Tilted:
-            assert power is None, "a closed form knows the whole factor only"
+            assert power is None, "a closed form is for the whole factor, not for a power of it"
             out = rule(values[e], mean, scale, *(_entry(a, e) for a in arguments))
             log_z, shift, root, error = (jnp.asarray(a, mean.dtype) for a in out[:4])
             return Tilted(log_z, shift, root, error)
@@ -309,7 +310,7 @@ class ClosedFactor(Factor):
 
     @cached_property
     def _arguments(self) -> tuple[Callable[..., Any], list[np.ndarray | Callable[..., Any]]]:
-        """The value, and the constants: their values where they are known, else functions of the inputs."""
+        """The value and the constants: NumPy values if they are known, else functions of the inputs."""
         constants: list[np.ndarray | Callable[..., Any]] = []
         for output in self.observation.constants:
             known = known_value(self.trace, output)
@@ -318,7 +319,7 @@ class ClosedFactor(Factor):
 
 
 def _entry(argument: Array | np.ndarray, e: Any) -> Any:
-    """Entry e of an array; a NumPy value where all entries are known and alike."""
+    """Entry e of an array; a NumPy value if all entries are known and equal."""
     if isinstance(argument, np.ndarray):
         if len(argument) == 1 or np.all(argument == argument[:1]):
             return argument[0]
@@ -330,12 +331,12 @@ def _entry(argument: Array | np.ndarray, e: Any) -> Any:
 
 
 class ReadyFactor:
-    """A factor at one row: what depends on the row alone is computed, and a cavity can be tilted.
+    """A factor at one row. Everything that depends only on the row is computed once, for all cavities.
 
     Args:
         factor: The factor.
         inputs: The row's arrays with a leading axis of 1, and the shared arrays.
-        key: For moments made of random points; the same points in every call when None.
+        key: The key for random points; when None, the points are the same in every call.
     """
 
     def __init__(self, factor: Factor, inputs: Sequence[Any], key: PRNGKeyArray | None) -> None:
@@ -349,7 +350,7 @@ class ReadyFactor:
         scale: Float[Array, "k k"],
         power: Float[Array, ""] | float | None = None,
     ) -> Any:
-        """The tilted moments of one element's field under a cavity, or with ``rule.power_limit`` its message."""
+        """Computes the tilted moments of one element's field in a cavity; with ``rule.power_limit`` its message."""
         key = self.key_of(element) if self.factor.draws else None
         return self._prepared(element, mean, scale, power, key)
 
@@ -360,7 +361,7 @@ class ReadyFactor:
     def log_density(self) -> Callable[..., Float[Array, ""]]:
         """``log_density(h, element)``: the log-density of an element at a field.
 
-        Where the field does not determine it, it is the log of the factor's expectation under a cavity without width.
+        If the field does not determine it, it is the log of the factor's expectation under a cavity of width 0.
         """
         tail = self.factor.tail
         if tail is not None:

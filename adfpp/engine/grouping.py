@@ -36,11 +36,11 @@ def build_factors(
     """Groups every element of every observation by field and rule.
 
     Args:
-        trace: Of one row: of ``f(theta, *inputs)``; with a base, of ``f((θ, z), *inputs)``.
-        observations: Where in its outputs each observation is.
+        trace: The trace of one row, ``f(theta, *inputs)``; with a base it is ``f((θ, z), *inputs)``.
+        observations: Which outputs of the trace belong to each observation.
         moments: How tilted moments are to be computed.
-        names: Latents and where each is in θ, for the description of fields.
-        base: Of the continuous local numbers z, if there are any.
+        names: The latents and their places in θ, for the description of fields.
+        base: The Gaussian base of the continuous local numbers z, if there are any.
     """
     factors: list[Factor] = []
     for observation in observations:
@@ -50,7 +50,7 @@ def build_factors(
             form, cuts = None, [smallest_cut(trace, observation.log_prob, e) for e in range(observation.count)]
         else:
             cuts = closed
-        for elements in _alike(trace, observation, cuts, base):
+        for elements in _groups_of_elements(trace, observation, cuts, base):
             factors.append(_factor(trace, observation, elements, cuts, form, moments, names, base))
     return factors
 
@@ -65,10 +65,10 @@ def _closed_cuts(trace: Trace, observation: Observation) -> list[Cut] | None:
     return [Cut((observation.field,), (np.arange(e * size, (e + 1) * size),)) for e in range(observation.count)]
 
 
-def _alike(
+def _groups_of_elements(
     trace: Trace, observation: Observation, cuts: Sequence[Cut], base: LocalBase | None
 ) -> list[tuple[int, ...]]:
-    """The elements that one factor can hold: cut through the same values, with as many numbers of each kind."""
+    """Groups the elements that one factor can contain: cut through the same values, with equally many numbers."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for e, cut in enumerate(cuts):
         entered = tuple(entered_by_theta(trace, cut, base))
@@ -125,12 +125,12 @@ def _factor(
             factor = replace(factor, rule=rule, why=why)
     if not observation.components:
         return factor
-    own = _local_numbers(observation, elements[0])
-    return with_local_latents(factor, own, moments.choose(max(own, 1)).rule)
+    numbers = _local_numbers(observation, elements[0])
+    return with_local_latents(factor, numbers, moments.choose(max(numbers, 1)).rule)
 
 
 def _describe(trace: Trace, cut: Cut, names: Names) -> str:
-    """What a field consists of: for each value cut through, its size and the latents that enter it."""
+    """Describes a field in words: for each value that is cut through, its size and the latents that enter it."""
     pieces = []
     for value, indices in zip(cut.values, cut.indices, strict=True):
         if value is trace.theta:

@@ -1,8 +1,8 @@
-"""The one kernel: cavity → tilt → judge → exchange → accept, for one factor, one row, and a stretch of rows.
+"""The kernel: visits one factor (cavity → tilt → judge → exchange → accept), one row, and a sequence of rows.
 
-Every learner visits factors through ``visit``. Without a site a factor is absorbed for good (assumed-density
-filtering); with a site, the site is removed from the belief first and exchanged for a new one (expectation
-propagation).
+Every learner visits factors through ``visit``. In assumed-density filtering factors have no sites, and are absorbed
+once. In expectation propagation a factor has a site approximation, which is removed from the belief before the visit
+and replaced by a new one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ from adfpp.engine.status import RowInfo, Status, VisitInfo, empty_info, is_refus
 
 
 class Draws(NamedTuple):
-    """What the random points of Monte Carlo rules are made from; a row's key is ``key`` folded with its number.
+    """The source of random points for Monte Carlo rules: the key of a row is ``fold_in(key, number of the row)``.
 
     Attributes:
         key: A JAX key.
-        numbers: ``()`` the number of the first row, from which rows are counted as they are absorbed; or ``(n,)`` each
-            row's own number, for rows that are visited again with the same points.
+        numbers: ``()`` the number of the first row, which increases with every absorbed row; or ``(n,)`` the number of
+            each row, for rows that are visited repeatedly with the same points.
     """
 
     key: jax.Array
@@ -31,12 +31,12 @@ class Draws(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """The time side of a stretch of rows.
+    """The state of the dynamics between rows.
 
     Attributes:
         clock: ``()`` time since the belief was last moved.
         started: ``()`` whether any row has been absorbed.
-        setup: What the dynamics keeps.
+        setup: The arrays that the dynamics needs.
     """
 
     clock: jax.Array
@@ -51,17 +51,17 @@ Flags = Sequence[jax.Array]  # (counted, supported, finite) of a factor: boolean
 
 
 def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
-    """The ``Status`` of one factor's tilted moments.
+    """Computes the ``Status`` of one factor's tilted moments.
 
     Args:
         answer: The tilted distribution.
         limit: The estimated error above which a row is marked; None for exact moments.
-        flags: Whether the factor is there at all, whether its value lies in the support, and whether all its numbers
-            are finite.
+        flags: Whether the factor exists (and is not masked out), whether its value lies in the support, and whether
+            all its numbers are finite.
     """
     counted, supported, finite = flags
     tilted: Any = answer.tilted
-    # shift and root of tilted moments, slope and precision of a message
+    # fields 1 and 2 are the shift and root of tilted moments, or the slope and precision of a message
     proper = (tilted.log_z < jnp.inf) & jnp.all(jnp.isfinite(tilted[1])) & jnp.all(jnp.isfinite(tilted[2]))
     proper &= tilted.positive
     if limit is not None:
@@ -72,7 +72,7 @@ def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
     possible = supported
     if not tilted.drawn:
         possible &= ~(tilted.log_z == -jnp.inf)
-    else:  # points that all miss the row's mass do not show that it has none
+    else:  # if all random points miss the row's mass, this does not prove that there is none
         status = worst_of(status, jnp.where(tilted.drawn.rounds > 0, Status.TEMPERED, Status.OK))
         status = jnp.where(tilted.drawn.reliable, status, Status.UNRELIABLE)
     if answer.saturated is not None:
@@ -83,13 +83,13 @@ def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
 
 
 class Visit(NamedTuple):
-    """What a visit of one factor leads to.
+    """The result of a visit of one factor.
 
     Attributes:
-        update: What would change.
-        accepted: ``()`` whether it does.
+        update: The proposed change of the belief.
+        accepted: ``()`` whether the change is accepted.
         site: The factor's site after the visit; None for a factor without one.
-        info: ``RowInfo``, or ``VisitInfo`` of a factor with a site.
+        info: ``RowInfo``, or ``VisitInfo`` for a factor with a site.
     """
 
     update: Update
@@ -108,17 +108,17 @@ def visit_in_cavity(
     site: jax.Array | None,
     exchange: Exchange | None,
 ) -> Visit:
-    """Tilts a factor in its cavity, judges the moments, and projects.
+    """Computes a factor's tilted moments in its cavity distribution, judges and projects them.
 
     Args:
         family: How the belief is stored.
         outside: The cavity distribution.
         factor: The factor's group.
         ready: The group at this row.
-        element: Which of the group's elements.
+        element: The number of the element in the group.
         flags: As in ``judge``.
-        site: The factor's site before the visit; None to absorb the factor for good.
-        exchange: How the site is exchanged.
+        site: The factor's site before the visit; None to absorb the factor without a site.
+        exchange: The power and damping for the exchange of the site.
     """
     counted, supported, finite = flags
     dtype = outside.mean.dtype
@@ -134,7 +134,7 @@ def visit_in_cavity(
     happened = jnp.where(update.proper, jnp.where(outside.whole, Status.OK, Status.PARTIAL), Status.HELD)
     status = worst_of(status, jnp.where(counted, happened, Status.OK)).astype(jnp.int32)
     accepted = counted & (status < Status.HELD)
-    # the evidence of a site that stays what it was still counts, whatever its new cavity would be worth
+    # the evidence counts even if the site is not exchanged
     there = counted & ~is_refused(status) & jnp.isfinite(update.evidence)
     info = VisitInfo(
         jnp.where(there, answer.tilted.log_z, 0.0),
@@ -149,7 +149,7 @@ def visit_in_cavity(
 def visit_constant(
     factor: Factor, ready: ReadyFactor, element: Any, flags: Flags, site: jax.Array | None, dtype: Any
 ) -> tuple[jax.Array | None, RowInfo | VisitInfo]:
-    """Visits a factor that does not depend on θ: it contributes to the evidence alone."""
+    """Visits a factor that does not depend on θ: it contributes only to the evidence."""
     answer = Answer(ready.tilt(element, jnp.zeros(0, dtype), jnp.zeros((0, 0), dtype)))
     status = judge(answer, factor.rule.reported(dtype, 0), flags)
     accepted = flags[0] & ~is_refused(status)
@@ -171,7 +171,7 @@ def visit(
     site: jax.Array | None,
     exchange: Exchange | None,
 ) -> tuple[Window, jax.Array | None, RowInfo | VisitInfo]:
-    """Visits one element of a factor group and applies what follows to the window's belief."""
+    """Visits one element of a factor group, and applies the update to the window's belief."""
     if factor.field_size == 0:
         return window, *visit_constant(factor, ready, element, flags, site, window.matrix.dtype)
     outside = family.cavity(window, slot, factor, site, exchange)
@@ -216,7 +216,7 @@ def visit_row(
     exchange: Exchange | None = None,
     key: jax.Array | None = None,
 ) -> tuple[Window, Any, Any]:
-    """Visits one row: all of it is accepted, or nothing."""
+    """Visits one row. Either all of its factors are accepted, or none."""
     before, infos, after = window, [], []
     for i, (factor, own) in enumerate(zip(factors, flags, strict=True)):
         ready = ReadyFactor(factor, inputs, key_of_group(key, i))
@@ -243,16 +243,16 @@ def visit_row(
 
 
 def key_of_group(key: jax.Array | None, i: int) -> jax.Array | None:
-    """The key of a row's i-th factor group."""
+    """The key of the i-th factor group of a row."""
     return None if key is None else jax.random.fold_in(key, i)
 
 
 def slots_per_row(factors: Sequence[Factor]) -> int:
-    """Rows of A that one row of data has."""
+    """The number of rows of A for one row of data."""
     return sum(f.count * f.field_size for f in factors)
 
 
-# ------------------------------------------------------------------------------------------ a stretch of rows
+# ------------------------------------------------------------------------------------------ a sequence of rows
 
 
 def visit_rows(
@@ -273,34 +273,34 @@ def visit_rows(
 
     Args:
         family: How the belief is stored.
-        dynamics: How it moves between rows.
+        dynamics: How the belief moves between rows.
         factors: A row's factors.
-        belief: Before the rows.
-        moving: Its time side.
+        belief: The belief before the rows.
+        moving: The state of the dynamics before the rows.
         rows: Row arrays with a common leading axis n.
         shared: Shared arrays.
         gaps: ``(n,)`` time since the row before, or None for 1.
-        count: ``()`` how many of the n rows are there; the rest is padding and costs nothing.
-        sites: For rows that are visited again, each group's sites ``(n, E, numbers)``; None to absorb them for good.
-        exchange: How sites are exchanged for new ones.
-        draws: For rules that draw; None for fixed points.
+        count: ``()`` the number of rows; the rest of the n rows is padding and costs nothing.
+        sites: The sites of each group of factors ``(n, E, numbers)``; None to absorb the rows without sites.
+        exchange: The power and damping for the exchange of sites.
+        draws: The source of random points for Monte Carlo rules; None for fixed points.
 
     Returns:
-        The belief, its time side, the sites after, and ``RowInfo`` or, with sites, ``VisitInfo`` of arrays ``(n,)``
-        (zeros for padding).
+        The belief, the state of the dynamics, and the sites after the rows; and ``RowInfo`` or, with sites,
+        ``VisitInfo`` of arrays ``(n,)`` (zeros for padding).
     """
     length, size, dtype = rows[0].shape[0], belief.mean.shape[0], belief.mean.dtype
     static = isinstance(dynamics, Static)
     per_row = slots_per_row(factors)
     block = min(length, family.rows_per_window(size, per_row)) if static else 1
-    whole = -(-length // block) * block  # inside somebody's jit a batch may have any length
+    whole = -(-length // block) * block  # inside a user's jit a batch may have any length
     rows = [jnp.pad(a, [(0, whole - length), *[(0, 0)] * (a.ndim - 1)]) for a in rows]
     empty = empty_info(whole, dtype, sites is not None)
     if sites is not None:
         sites = tuple(jnp.pad(a, [(0, whole - length), (0, 0), (0, 0)]) for a in sites)
     width = family.width(size) if block == 1 and static else size
     belief = family.pad(belief, width)
-    # rows absorbed so far; nothing at all where no rule draws
+    # the number of rows absorbed so far, which is needed only if a rule draws random points
     counting = draws is not None and any(family.draws(f) for f in factors)
     seen = draws.numbers if counting and draws is not None and draws.numbers.ndim == 0 else None
 
@@ -313,7 +313,7 @@ def visit_rows(
         return None if seen is None else seen + (~is_refused(info.status)).astype(seen.dtype)
 
     def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
-        """A ``(T, N)``, h at theta ``(T,)`` and flags of one row."""
+        """The matrix A ``(T, N)``, h at theta ``(T,)`` and the flags of one row."""
         inputs = [*[a[None] for a in row], *shared]
         matrices, values = zip(*(g.matrices(theta, *inputs) for g in factors), strict=True)
         matrix = jnp.concatenate([m.reshape(-1, size) for m in matrices])
@@ -386,18 +386,18 @@ def visit_prior(
     inputs: Sequence[Any],
     exchange: Exchange,
 ) -> tuple[Belief, dict[str, jax.Array], dict[str, VisitInfo]]:
-    """Visits the prior's factors once, one after the other.
+    """Visits the prior factors once, one after the other.
 
     Args:
         family: How the belief is stored.
         factors: ``{key: factor group}``.
-        belief: Before the visit.
-        sites: ``{key: (E, numbers)}``.
-        inputs: What the factors take in the place of a row's arrays.
-        exchange: How sites are exchanged.
+        belief: The belief before the visit.
+        sites: ``{key: (E, numbers)}`` the sites of the prior factors.
+        inputs: The arrays that the factors take in the place of a row's arrays.
+        exchange: The power and damping for the exchange of sites.
 
     Returns:
-        The belief, the sites, and what happened to them, ``{key: VisitInfo}`` of numbers.
+        The belief, the sites, and the infos ``{key: VisitInfo}``, whose fields are numbers.
     """
     after, infos = {}, {}
     for key, factor in factors.items():
@@ -410,5 +410,5 @@ def visit_prior(
 
 
 def _put(arrays: Any, now: Any, t: Any) -> Any:
-    """Arrays of rows with one row's values in its place."""
+    """Writes the values of row t into arrays of rows."""
     return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, t, 0), arrays, now)

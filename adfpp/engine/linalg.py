@@ -1,18 +1,18 @@
 """Algebra of small triangular matrices.
 
-Up to four rows it is written out number by number, because a call of a library would cost a row of data more than its
-arithmetic does.
+Up to four rows the algebra is written out number by number: for matrices this small, the call of a library function
+takes longer than the arithmetic.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-_WRITTEN_OUT = 4  # beyond it the written-out program is larger and no faster
+_WRITTEN_OUT = 4  # for larger matrices the written-out program is larger and no faster
 
 
 def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
-    """F = L Q, with L lower triangular and the rows of Q orthonormal, or 0 where the rows of F are dependent."""
+    """Returns L and Q with F = L Q: L lower triangular, the rows of Q orthonormal (0 for dependent rows of F)."""
     size = f.shape[0]
     if size == 0:
         return jnp.zeros((0, 0), f.dtype), f
@@ -27,21 +27,21 @@ def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k
 
 
 def root_of_product(f: Float[Array, "k n"]) -> Float[Array, "k k"]:
-    """Lower triangular L with L Lᵀ = F Fᵀ."""
+    """Returns the lower triangular L with L Lᵀ = F Fᵀ."""
     return jnp.sqrt(jnp.sum(f * f, 1, keepdims=True)) if f.shape[0] == 1 else whiten(f)[0]
 
 
 def _over(a: Float[Array, "*n"], norm: Float[Array, ""], usable: Bool[Array, ""]) -> Float[Array, "*n"]:
-    """A / norm, or zero: a row that is not finite must not reach the belief, even multiplied by 0."""
+    """Returns a / norm, or 0 if it is not usable: NaN times 0 is NaN, so a row that is not finite must not remain."""
     return jnp.where(usable, a * (1.0 / jnp.where(usable, norm, 1.0)), 0.0)
 
 
 def _gram_schmidt(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
-    """Gram-Schmidt; each row is made orthogonal to those before it twice, which is enough for any conditioning."""
+    """The Gram-Schmidt process. Each row is orthogonalised twice, which is enough for any conditioning."""
     size, dtype = f.shape[0], f.dtype
     rows: list[Float[Array, " n"]] = []
     scale = [[jnp.zeros((), dtype)] * size for _ in range(size)]
-    tiny = 4.0 * float(jnp.finfo(dtype).eps)  # a remainder below it consists of rounding
+    tiny = 4.0 * float(jnp.finfo(dtype).eps)  # a smaller remainder consists of rounding errors
     for i in range(size):
         rest, before = f[i], jnp.sqrt(f[i] @ f[i])
         for _ in range(2):
@@ -51,14 +51,14 @@ def _gram_schmidt(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Ar
                 rest = rest - part * q
         norm = jnp.sqrt(rest @ rest)
         usable = (norm > tiny * before) & (norm < jnp.inf)
-        # NaN stays in the scale, where the guard finds it
+        # NaN stays in the scale, where the kernel detects it
         scale[i][i] = jnp.where(norm <= tiny * before, 0.0, norm)
         rows.append(_over(rest, norm, usable))
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
 def small_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Lower Cholesky root of a small matrix, written out: NaN where it is not positive definite."""
+    """The lower Cholesky root of a small matrix, written out; it has NaN if the matrix is not positive definite."""
     size = a.shape[0]
     rows: list[list[Float[Array, ""]]] = []
     for i in range(size):
@@ -72,7 +72,7 @@ def small_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 def reversed_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Upper triangular U with U Uᵀ = a, NaN where a is not positive definite."""
+    """The upper triangular U with U Uᵀ = a; it has NaN if a is not positive definite."""
     size = a.shape[0]
     if size == 1:
         return jnp.sqrt(a)
@@ -87,7 +87,7 @@ def reversed_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 def inverse_lower(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Inverse of a lower triangular matrix."""
+    """The inverse of a lower triangular matrix."""
     size = a.shape[0]
     if size == 1:
         return 1.0 / a
@@ -102,12 +102,12 @@ def inverse_lower(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 def inverse_upper(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Inverse of an upper triangular matrix."""
+    """The inverse of an upper triangular matrix."""
     return inverse_lower(a.T).T
 
 
 def inverse_of(root: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Inverse of any small matrix."""
+    """The inverse of any small matrix."""
     size = root.shape[0]
     if size == 1:
         return 1.0 / root

@@ -1,4 +1,4 @@
-"""Factors with local latents: latents of the row itself, which are integrated out with the row.
+"""Factors with local latents: latents of a single row, which are integrated out together with the row.
 
 The numbers z of continuous local latents join the field, which is then affine in (θ, z); discrete ones are summed over
 in the log-density. A ``LocalFactor`` wraps the factor of the joint field and is, for the kernel, a factor of the part
@@ -25,8 +25,8 @@ class LocalMoments(NamedTuple):
     """A row's posterior of the local latents of one factor.
 
     Attributes:
-        mean: Of the factor's continuous local numbers.
-        sd: Of the same.
+        mean: Means of the factor's continuous local numbers.
+        sd: Their standard deviations.
         weights: Probabilities of the J combinations of discrete values.
     """
 
@@ -36,10 +36,10 @@ class LocalMoments(NamedTuple):
 
 
 class LocalRules(NamedTuple):
-    """What a factor with local latents offers at one row, beside its tilt.
+    """Two more functions of a factor with local latents at one row, beside its tilt.
 
     Attributes:
-        marginal: ``marginal(e, field (k,)) -> ()``: its log-density at a fixed θ, the local latents integrated out.
+        marginal: ``marginal(e, field (k,)) -> ()``: its log-density at a fixed θ, without the local latents.
         posterior: ``posterior(e, mean (k,), scale (k, k)) -> LocalMoments`` given a cavity of the field.
     """
 
@@ -51,8 +51,8 @@ class _Joint(NamedTuple):
     """The joint field of one element: ``centre + (θ's part - its mean) + spread @ ζ`` with ``z = mean + sd ζ``.
 
     Attributes:
-        centre: At the given mean of θ's part, and the base's mean of z.
-        spread: How it changes with ζ ~ N(0, I).
+        centre: The field at the given mean of θ's part, and the base's mean of z.
+        spread: The derivative of the field by ζ ~ N(0, I).
         mean: The base's mean of z.
         sd: The base's sd of z.
     """
@@ -108,19 +108,19 @@ class LocalFactor(Factor):
 
     @property
     def divisible(self) -> bool:
-        """A power of a marginal is not the marginal of a power: with continuous local latents there is none."""
+        """Whether the tilt can use a power. It cannot with continuous local latents, which are integrated out first."""
         return super().divisible and not self.numbers
 
     @property
     def tail(self) -> Tail | None:
-        """As the joint factor's; with continuous local latents the log-density is an integral."""
+        """The tail of the joint factor; None with continuous local latents: the log-density is then an integral."""
         return None if self.numbers else self.joint.tail
 
     # ---------------------------------------------------------------------------------------- the joint field
 
     @cached_property
     def _terms(self) -> list[Tail]:
-        """For each combination of discrete values its share of the factor, if there is more than one."""
+        """The term of each combination of discrete values in the factor, if there is more than one combination."""
         count = self.observation.count
         return [
             Tail(self.trace, self.cuts, self.observation.terms, [j * count + e for e in self.elements])
@@ -133,7 +133,7 @@ class LocalFactor(Factor):
         return self.cuts[0].size
 
     def _prepare_joint(self, inputs: Sequence[Any]) -> Callable[[Any, Float[Array, " k"]], _Joint]:
-        """The joint field at one row, given an element and the mean of θ's part of it."""
+        """Prepares the joint field at one row, as a function of an element and the mean of θ's part of the field."""
         size, base = self._joint_size, self.base
         if not self.numbers or not size or base is None:
 
@@ -162,15 +162,15 @@ class LocalFactor(Factor):
         return joint
 
     def _whitened(self, scale: Float[Array, "k k"], spread: Array) -> tuple[Array, Array]:
-        """L and Q of [T, B s0]."""
+        """Computes L and Q of [T, B s0] = L Q."""
         size, k = self._joint_size, self.field_size
         top = scale if k == size else jnp.zeros((size, k), scale.dtype).at[self.outer].set(scale)
         return whiten(jnp.concatenate([top, spread], 1))
 
-    # ---------------------------------------------------------------------------------------- answers
+    # ---------------------------------------------------------------------------------------- tilted moments
 
     def prepare(self, *inputs: Any) -> Tilt:
-        """The tilt of the elements at one row, the local latents integrated out."""
+        """Prepares the tilt of the elements at one row, with the local latents integrated out."""
         tilt = self.joint.prepare(*inputs)
         if not self.numbers or not self._joint_size:
             return tilt
@@ -205,7 +205,7 @@ class LocalFactor(Factor):
         return marginal_tilt
 
     def rules(self, *inputs: Any) -> LocalRules:
-        """The log-density with the local latents integrated out, and their posterior, at one row."""
+        """Prepares the log-density without the local latents, and their posterior, at one row."""
         tilt, joint = self.joint.prepare(*inputs), self._prepare_joint(inputs)
         log_factor: Callable[..., Array] | None = None
         if isinstance(self.joint, IntegralFactor):
@@ -243,7 +243,7 @@ class LocalFactor(Factor):
         return LocalRules(marginal, posterior)
 
     def _share(self, term: Callable[..., Array], centre: Array, lower: Array) -> Float[Array, ""]:
-        """The log of one combination's share of a factor under a cavity of the joint field."""
+        """The log of the expectation of one combination's term under a cavity of the joint field."""
 
         def log_factor(h: Float[Array, " size"]) -> Float[Array, ""]:
             return term(h).astype(h.dtype)
@@ -255,7 +255,7 @@ class LocalFactor(Factor):
 
 
 def with_local_latents(joint: ClosedFactor | IntegralFactor, numbers: int, inner_rule: IntegralRule) -> LocalFactor:
-    """The factor of θ's part of a joint field.
+    """Makes the factor of θ's part of a joint field.
 
     Args:
         joint: The factor of the joint field.
@@ -264,7 +264,7 @@ def with_local_latents(joint: ClosedFactor | IntegralFactor, numbers: int, inner
     """
     rule, why = joint.rule, joint.why
     if numbers:
-        why = f"{why}, {numbers} local number{'s' if numbers > 1 else ''} in it"
+        why = f"{why}, including {numbers} local number{'s' if numbers > 1 else ''}"
     factor = LocalFactor(
         trace=joint.trace,
         observation=joint.observation,
@@ -278,18 +278,18 @@ def with_local_latents(joint: ClosedFactor | IntegralFactor, numbers: int, inner
         inner_rule=inner_rule,
     )
     if numbers and isinstance(rule, Quadrature) and joint.cuts[0].size > 1 >= factor.field_size:
-        # θ's part of the field is one number, but the integral has more dimensions, and their error counts
+        # θ's part of the field is one number, but the integral has more dimensions, with a larger error
         return replace(factor, rule=replace(rule, report=rule.report_tensor))
     return factor
 
 
 def _joint_root(q: Float[Array, "size n"], root: Float[Array, "size size"]) -> Float[Array, "n n"]:
-    """I + Qᵀ (R - I) Q: a root of the covariance of (v, ζ)."""
+    """I + Qᵀ (R - I) Q, which is a root of the covariance of (v, ζ)."""
     excess = root - jnp.eye(root.shape[0], dtype=root.dtype)
     return jnp.eye(q.shape[1], dtype=q.dtype) + q.T @ (excess @ q)
 
 
 def _output_of(trace: Trace, output: Atom) -> Callable[..., Any]:
-    """An output that does not depend on θ: its value if that is known, else a function of the inputs."""
+    """An output that does not depend on θ, as a function of the inputs; a constant function if its value is known."""
     known = known_value(trace, output)
     return part_of(trace, output) if known is None else lambda *inputs: known

@@ -1,17 +1,17 @@
-"""Sites: a factor's Gaussian stand-in, kept in its field, and what becomes of it when the factor is visited again.
+"""Site approximations: the Gaussian that replaces a factor in the belief, and its exchange at a visit.
 
 A site of a factor with field h (k numbers) is ``exp(slope @ h - h @ precision @ h / 2)``: k + k(k+1)/2 numbers, however
-many θ has. A visit looks at the belief in the whitened field, ``h = mean + L u`` with u ~ N(0, I): there the site has
-gradient ``g = Lᵀ (slope - precision mean)`` at u = 0 and precision ``Λ = Lᵀ precision L``, and the *cavity*, the belief
-without a fraction α of the site, is N(m, P⁻¹) with
+many θ has. A visit uses the whitened field u of the belief, ``h = mean + L u`` with u ~ N(0, I). There the site has
+the gradient ``g = Lᵀ (slope - precision mean)`` at u = 0 and the precision ``Λ = Lᵀ precision L``. The *cavity
+distribution*, which is the belief without a fraction α of the site, is N(m, P⁻¹) with
 
     P = I - α Λ,        P m = -α g.
 
-The tilt answers in the cavity's own whitened coordinates v, ``u = m + R v``, ``R Rᵀ = P⁻¹``.
+The tilted moments are given in the cavity's whitened coordinates v, ``u = m + R v``, ``R Rᵀ = P⁻¹``.
 
-The belief's evidence is a sum over factors in which all that diverges as a site vanishes has been cancelled by algebra:
-with ∫ N(u; m, P⁻¹) site^α du = |P|^½ exp(-½ mᵀ P m) times the site's value at u = 0, and these values cancelling
-between the factors and the belief as a whole, a factor adds ``(log Z - ½ log|P| + ½ mᵀ P m) / α``.
+The log evidence is a sum over factors, in which the terms that diverge as a site vanishes are cancelled by algebra.
+The integral ∫ N(u; m, P⁻¹) site^α du is |P|^½ exp(-½ mᵀ P m) times the site's value at u = 0. These values cancel
+between the factors and the belief as a whole, so a factor adds ``(log Z - ½ log|P| + ½ mᵀ P m) / α``.
 """
 
 from typing import Any, NamedTuple
@@ -25,18 +25,18 @@ from adfpp.engine.tilt import Message, Tilted
 
 
 def site_size(field_size: int) -> int:
-    """Numbers that a site holds."""
+    """The number of numbers in a site."""
     return field_size + field_size * (field_size + 1) // 2
 
 
 def pack(slope: jax.Array, precision: jax.Array) -> jax.Array:
-    """A site ``(..., k + k(k+1)/2)`` of its slope ``(..., k)`` and precision ``(..., k, k)``."""
+    """Makes a site ``(..., k + k(k+1)/2)`` from its slope ``(..., k)`` and precision ``(..., k, k)``."""
     i, j = np.tril_indices(slope.shape[-1])
     return jnp.concatenate([slope, precision[..., i, j]], -1)
 
 
 def unpack(site: jax.Array, field_size: int) -> tuple[jax.Array, jax.Array]:
-    """Slope ``(..., k)`` and precision ``(..., k, k)`` of a site."""
+    """Returns the slope ``(..., k)`` and precision ``(..., k, k)`` of a site."""
     k = field_size
     if k == 1:
         return site[..., :1], site[..., 1:, None]
@@ -47,19 +47,19 @@ def unpack(site: jax.Array, field_size: int) -> tuple[jax.Array, jax.Array]:
 
 
 class Cavity(NamedTuple):
-    """The belief in a field without a fraction of the factor's site.
+    """The cavity distribution in a field: the belief without a fraction of the factor's site.
 
     Attributes:
-        mean: ``(k,)`` of the field.
-        scale: ``(k, k)`` lower triangular root of its covariance.
-        fraction: ``()`` α, how much of the site is left out.
-        shift: ``(k,)`` m: where the cavity stands in the belief's whitened field.
+        mean: ``(k,)`` mean of the field.
+        scale: ``(k, k)`` lower triangular root of the field's covariance.
+        fraction: ``()`` α, the fraction of the site that is removed.
+        shift: ``(k,)`` m, the mean of the cavity distribution in the belief's whitened field.
         root: ``(k, k)`` R, lower triangular.
-        slope: ``(k,)`` g: the site's gradient at the belief's mean, whitened.
-        precision: ``(k, k)`` Λ, whitened.
+        slope: ``(k,)`` g, the site's gradient at the belief's mean, whitened.
+        precision: ``(k, k)`` Λ, the site's precision, whitened.
         evidence: ``()`` -½ log|P| + ½ mᵀ P m.
         proper: ``()`` whether it is a distribution; if not, the other fields are those of the belief itself.
-        whole: ``()`` whether the fraction is what was asked for.
+        whole: ``()`` whether the requested fraction could be removed.
     """
 
     mean: jax.Array
@@ -75,19 +75,20 @@ class Cavity(NamedTuple):
 
 
 def least_pivot(dtype: Any) -> float:
-    """Below it, what is left of a direction of the belief once a site is taken out is rounding."""
+    """The smallest part of a direction's precision that must be left when a site is removed; less is rounding error."""
+    # the rounding error of a pivot is a small multiple of eps; 4096 leaves a wide margin
     return 4096.0 * float(jnp.finfo(dtype).eps)
 
 
 def cavity(site: jax.Array, mean: jax.Array, scale: jax.Array, power: jax.Array, divisible: bool) -> Cavity:
-    """Takes a fraction of a site out of the belief: ``power`` of it, or the largest part that leaves a cavity proper.
+    """Removes a fraction of a site from the belief: ``power``, or less if the cavity would not be proper.
 
     Args:
         site: ``(k + k(k+1)/2,)``.
-        mean: ``(k,)`` of the field under the belief.
-        scale: ``(k, k)`` L, lower triangular, rows of deficient directions 0.
+        mean: ``(k,)`` mean of the field under the belief.
+        scale: ``(k, k)`` L, lower triangular; the rows of deficient directions are 0.
         power: ``()`` in (0, 1].
-        divisible: Whether a smaller fraction may be taken.
+        divisible: Whether a smaller fraction may be removed.
     """
     size, dtype = mean.shape[0], mean.dtype
     slope, precision = unpack(site, size)
@@ -104,7 +105,7 @@ def cavity(site: jax.Array, mean: jax.Array, scale: jax.Array, power: jax.Array,
     upper, proper = root_of(power)
     whole, fraction = proper, power
     if divisible:
-        # no eigenvalue exceeds the largest sum of a row's sizes
+        # no eigenvalue exceeds the largest sum of absolute values in a row; 0.9 leaves a tenth of the precision
         bound = jnp.max(jnp.sum(jnp.abs(white), -1))
         less = jnp.minimum(power, 0.9 / jnp.maximum(bound, 0.9))
         fraction = jnp.where(whole, power, less)
@@ -131,12 +132,12 @@ def cavity(site: jax.Array, mean: jax.Array, scale: jax.Array, power: jax.Array,
 
 
 def message_of(tilted: Tilted, cavity: Cavity) -> tuple[Message, jax.Array]:
-    """A factor's message in the belief's whitened field, from the moments of cavity times a fraction of the factor.
+    """Computes a factor's message in the belief's whitened field, from moments of cavity times a power of the factor.
 
-    A precision that is negative by no more than the moments' own error is set to 0, keeping the tilted mean.
+    A precision that is negative by no more than the moments' error is set to 0, and the tilted mean is kept.
 
     Returns:
-        The message, and whether it was changed so.
+        The message, and whether its precision was set to 0.
     """
     size, dtype = tilted.shift.shape[0], tilted.shift.dtype
     inverse = inverse_of(tilted.root)
@@ -154,9 +155,9 @@ def message_of(tilted: Tilted, cavity: Cavity) -> tuple[Message, jax.Array]:
 
 
 def site_of(message: Message, mean: jax.Array, scale: jax.Array) -> jax.Array:
-    """The site of a message in the belief's whitened field, ``h = mean + scale @ u``."""
+    """Converts a message in the belief's whitened field, ``h = mean + scale @ u``, to a site."""
     pivots = jnp.diagonal(scale)
-    # a direction that the belief does not know gets no message: its rows in the message are 0
+    # in a deficient direction the scale is 0, and so are the rows of the message
     usable = jnp.where(pivots > 0, 0.0, 1.0)
     back = inverse_lower(scale + jnp.diag(usable))
     precision = back.T @ message.precision @ back

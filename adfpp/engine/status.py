@@ -1,4 +1,4 @@
-"""What happened to a row: status codes ordered by severity, and the one place where several infos become one."""
+"""Infos about visited rows: status codes in the order of severity, and the only functions that join several infos."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -10,9 +10,9 @@ import numpy as np
 
 
 class Status(IntEnum):
-    """What happened to a row, in the order of severity; the worst status of several factors is the largest.
+    """Status codes of a row, in the order of severity. The worst status of several factors is the largest.
 
-    Codes from ``NOT_FINITE`` on are refusals: the belief is as it was before the row.
+    Codes from ``NOT_FINITE`` on are refusals: the belief is the same as before the row.
     """
 
     OK = 0
@@ -28,7 +28,7 @@ class Status(IntEnum):
 
     @property
     def refused(self) -> bool:
-        """Whether the row was left out."""
+        """Whether the row was refused."""
         return self >= Status.NOT_FINITE
 
     @property
@@ -38,7 +38,7 @@ class Status(IntEnum):
 
     @property
     def advice(self) -> str:
-        """What the status means and what to do about it."""
+        """The meaning of the status, and what to do about it."""
         return _ADVICE[self]
 
 
@@ -72,11 +72,11 @@ _ADVICE = {
 
 
 class RowInfo(NamedTuple):
-    """What happened to a row that was absorbed once.
+    """Info about a row that was absorbed once.
 
     Attributes:
         log_z: Log predictive density of the row before it was absorbed; 0 for a refused row.
-        status: ``Status`` code.
+        status: The ``Status`` code of the row.
         error: Estimated error of its tilted moments; 0 for closed forms.
     """
 
@@ -86,15 +86,15 @@ class RowInfo(NamedTuple):
 
 
 class VisitInfo(NamedTuple):
-    """What happened to a row that was visited again: as ``RowInfo``, against the row's cavity distribution.
+    """Info about a row that is visited repeatedly: as ``RowInfo``, but with respect to the row's cavity distribution.
 
     Attributes:
-        log_z: Log predictive density of the row given all the others (of a fraction of it where the power is below 1).
-        status: ``Status`` code.
+        log_z: Log predictive density of the row given all the others (of that power of the row, if it is below 1).
+        status: The ``Status`` code of the row.
         error: Estimated error of its tilted moments.
-        evidence: What the row adds to the log evidence (see ``sites``).
-        clamped: Number of factors whose site precision was negative by no more than the error of its moments, and was
-            set to 0.
+        evidence: The contribution of the row to the log evidence (see ``sites``).
+        clamped: Number of factors whose site precision was set to 0, because it was negative by no more than the error
+            of the moments.
     """
 
     log_z: Any
@@ -110,7 +110,7 @@ _SUMMED = ("log_z", "evidence", "clamped")  # the status and the error of a row 
 
 
 def join(infos: Info) -> Info:
-    """The info of a row from those of its factors, which lie along the leading axis of every field.
+    """Joins the infos of a row's factors, which are stacked along the leading axis of every field.
 
     A row is absorbed as a whole or not at all: one refused factor refuses the row, and everything but the status of a
     refused row is 0.
@@ -127,17 +127,17 @@ def join(infos: Info) -> Info:
 
 
 def join_all(infos: Sequence[Info]) -> Info:
-    """As ``join``, of infos that are not stacked yet."""
+    """As ``join``, for infos that are not stacked yet."""
     return join(jax.tree.map(lambda *a: jnp.stack(a), *infos))
 
 
 def is_refused(status: Any) -> Any:
-    """Elementwise, whether status codes say that a row was left out."""
+    """Whether rows were refused, elementwise from their status codes."""
     return status >= Status.NOT_FINITE
 
 
 def worst_of(*statuses: Any) -> Any:
-    """Elementwise, the most severe of several statuses."""
+    """The most severe of several statuses, elementwise."""
     worst = statuses[0]
     for status in statuses[1:]:
         worst = jnp.maximum(worst, status)
@@ -145,6 +145,6 @@ def worst_of(*statuses: Any) -> Any:
 
 
 def empty_info(rows: int, dtype: Any, visited: bool) -> RowInfo | VisitInfo:
-    """The info of rows that have not been visited yet."""
+    """Makes the info of rows that have not been visited yet."""
     real, whole = jnp.zeros(rows, dtype), jnp.zeros(rows, jnp.int32)
     return VisitInfo(real, whole, real, real, whole) if visited else RowInfo(real, whole, real)

@@ -1,4 +1,7 @@
-"""Assumed-density filtering: update by Bayes' rule, project onto the family, once a row."""
+"""Assumed-density filtering: each row once updates the belief by Bayes' rule, and the result is projected.
+
+The projection gives the member of the family that is nearest to the updated belief.
+"""
 
 import contextlib
 import inspect
@@ -48,19 +51,20 @@ ADFResult = Result
 )
 @dataclass(frozen=True)
 class ADFState(PickledByFields):
-    """What an online learner keeps: a pytree of arrays, whatever the length of the stream.
+    """The state of an online learner: a pytree of arrays whose size does not depend on the length of the stream.
 
     Attributes:
         belief: The approximate posterior of the flat unconstrained θ.
-        rows: ``()`` rows absorbed so far.
+        rows: ``()`` number of rows absorbed so far.
         clock: ``()`` time since the belief was last moved (always 0 without dynamics).
-        setup: What the dynamics keeps.
-        rng_key: For moment rules that draw: a row's points come from this key and the number of rows absorbed before,
-            so that the same state and rows give the same belief, in one batch or in many.
-        priors: ``{key: (E, numbers)}`` sites of the prior's factors, of latents whose prior depends on others: they are
-            visited again at the end of every batch, so that the scales of groups learn on a stream.
-        fingerprint: Which model, family, dtype and latents the state belongs to. It is no array: JAX treats it as part
-            of the state's structure.
+        setup: The arrays that the dynamics needs.
+        rng_key: The key of moment rules that draw random points. The points of a row follow from this key and the
+            number of rows absorbed before, so that the same state and rows give the same belief, in one batch or many.
+        priors: ``{key: (E, numbers)}`` site approximations of the prior factors, which belong to latents whose prior
+            depends on other latents. These factors are visited again at the end of every batch, so that the scales of
+            groups are learned on a stream.
+        fingerprint: Identifies the model, family, dtype and latents that the state belongs to. It is not an array: JAX
+            treats it as part of the state's structure.
     """
 
     belief: Any
@@ -72,7 +76,7 @@ class ADFState(PickledByFields):
     fingerprint: str | None = None
 
     def _replace(self, **changes: Any) -> "ADFState":
-        """The state with other values in some fields."""
+        """Returns the state with other values in some fields."""
         return replace(self, **changes)
 
 
@@ -81,18 +85,18 @@ class RowRefused(ValueError):
 
     Attributes:
         row: The first refused row, counted from the first row of the call.
-        status: Why.
-        result: The state and info reached, with the refused rows left out.
+        status: The reason.
+        result: The state and info after the rows so far, without the refused rows.
     """
 
     def __init__(self, row: int, status: Status, result: ADFResult) -> None:
-        """Names the row and the reason."""
+        """Makes a message that names the row and the reason."""
         super().__init__(f"row {row}: {status.name}, {status.advice}")
         self.row, self.status, self.result = row, status, result
 
 
 _RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size snapshots".split())
-_OFTEN = 8  # calls with the same odd length after which it is worth compiling a program that trims to it
+_OFTEN = 8  # calls with the same odd length after which it is worth compiling a function that cuts the info to it
 
 
 class ADF(Learner):
@@ -110,11 +114,11 @@ class ADF(Learner):
         model: An ordinary NumPyro model, the callable that NUTS takes.
         family: "full", "diagonal" or "spherical" Gaussian in unconstrained space; or ``{latent: family}``, where a
             latent may also be "bernoulli", "categorical", "beta", "gamma", "inverse_gamma" or "dirichlet" in its native
-            space. Discrete latents are Bernoulli or categorical without being asked for.
+            space. Discrete latents are always Bernoulli or categorical.
         moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
         dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it does not move
             when None.
-        rows: Names of the arguments that carry rows; found from the model when None.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class ADF(Learner):
         dynamics: Dynamics | None = None,
         rows: Sequence[str] | None = None,
     ) -> None:
-        """Checks the options; the model is read when data first shows its shapes."""
+        """Checks the options. The model is read at the first call with data, which shows the shapes."""
         super().__init__(model, family, moments, rows, _RESERVED, revisited=False)
         self.dynamics = dynamics if dynamics is not None else Static()
         self._takes_dt = "dt" in inspect.signature(model).parameters
@@ -138,7 +142,7 @@ class ADF(Learner):
     # ------------------------------------------------------------------------------------------ reading
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How the model is understood: latents, factors with their fields and moment rules, rows and constants.
+        """Describes how the model is understood: latents, factors with their fields and moment rules, rows, constants.
 
         Args:
             *args: The model's arguments.
@@ -148,13 +152,13 @@ class ADF(Learner):
         return self._explain(prior, args, self.without_dt(kwargs)[0])
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
-        """The state before any row. Shapes only are read from the data.
+        """Makes the state before any row. Only the shapes of the data are used.
 
         Args:
-            rng_key: Key, kept in the state for moment rules that draw.
+            rng_key: Key, stored in the state for moment rules that draw random points.
             *args: The model's arguments.
-            prior: A ``Posterior`` to start from instead of the model's prior (posterior as prior), of this model or
-                another with the same latent sites; or ``{site: distribution}`` in the place of some sites' priors.
+            prior: A ``Posterior`` that replaces the model's prior (posterior as prior), of this model or of another
+                with the same latents; or ``{latent: distribution}``, which replaces the priors of some latents.
             **kwargs: The model's keyword arguments.
         """
         call = self.resolve(args, self.without_dt(kwargs)[0])
@@ -164,7 +168,7 @@ class ADF(Learner):
         _, (belief, priors) = self.session.start(call, checked_prior(prior), revisited=False)
         setup: Any = ()
         if not isinstance(self.dynamics, Static):
-            priors = {}  # the prior describes θ at the beginning, and not θ later
+            priors = {}  # the prior describes θ at the first row, and not at later ones
             places = [Places(v.name, v.where, v.unconstrained_shape) for v in program.latents]
             setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
         self.session.latest = program
@@ -175,20 +179,20 @@ class ADF(Learner):
         if not program.family.gaussian and not isinstance(self.dynamics, Static):
             names = ", ".join(v.name for v in program.latents if v.native is not None) or "the blocks"
             raise ModelError(
-                f"dynamics={type(self.dynamics).__name__} moves Gaussian beliefs; this is a product ({names} in "
+                f"dynamics={type(self.dynamics).__name__} moves Gaussian beliefs; this belief is a product ({names} in "
                 "native space). Store all latents as one Gaussian, family='full', or leave the dynamics out."
             )
 
     # ------------------------------------------------------------------------------------------ updating
 
     def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
-        """Absorbs some rows, in order.
+        """Updates a state with some rows, in order.
 
         It can be used inside ``jax.jit``, ``vmap`` and ``scan``. It waits for the result only if ``strict``, and
         in the first few calls with a length that is not a power of two, whose info comes back as NumPy arrays.
 
         Args:
-            state: The state before.
+            state: The state before these rows.
             *args: The model's arguments, any number of rows.
             strict: Whether to raise ``RowRefused`` at the first row that was refused.
             **kwargs: The model's keyword arguments; also ``dt``, ``(n,)`` time since the row before, for dynamics.
@@ -210,7 +214,7 @@ class ADF(Learner):
         return state, info
 
     def without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        """The model's keyword arguments, and the time gaps."""
+        """Returns the model's keyword arguments, and the time gaps apart."""
         if "dt" not in kwargs:
             return dict(kwargs), None
         gaps = kwargs["dt"]
@@ -221,7 +225,7 @@ class ADF(Learner):
         return dict(kwargs), gaps
 
     def _absorb(self, call: Call, state: ADFState, rows: list[Any], gaps: Any, count: int) -> tuple[ADFState, ADFInfo]:
-        """Pads to a power of two, absorbs, trims."""
+        """Pads the rows to a power of two, absorbs them, and cuts the info to their number."""
         if gaps is not None:
             gaps = checked_gaps(gaps, count, state.clock.dtype)
         absorb, shared = call.program.compiled(_absorb, self.motion), call.shared
@@ -252,26 +256,27 @@ class ADF(Learner):
     ) -> ADFResult:
         """Absorbs a whole stream, chunk by chunk, with a progress bar.
 
-        Interrupted (Ctrl-C), it warns how far it came and returns what was reached.
+        When it is interrupted (Ctrl-C), it warns how many rows were absorbed, and returns the result so far.
 
         Args:
             rng_key: Key, for ``init`` and for shuffling.
             *args: The model's arguments: the whole stream. NumPy memory maps are read a chunk at a time.
-            state: Where to go on from; the prior when None.
+            state: The state to continue from; the prior when None.
             prior: As in ``init``.
-            shuffle: Whether to absorb the rows in random order. Do so for data sets that are not time series: one pass
-                over rows sorted by label or group is badly off.
-            progress_bar: Whether to show one.
-            info: "all" rows' info, every k-th row's (an integer k), or "totals".
-            chunk_size: Rows a chunk; by default a power of two that fits 64 MB.
+            shuffle: Whether to absorb the rows in random order. Do so for data sets that are not time series: the
+                result of one pass over rows that are sorted by label or group is far from the posterior.
+            progress_bar: Whether to show a progress bar.
+            info: "all" for the info of all rows, an integer k for that of every k-th row, or "totals".
+            chunk_size: Number of rows in a chunk; by default a power of two that fits 64 MB.
             strict: Whether to raise ``RowRefused`` at the first chunk with a refused row.
-            snapshots: Keeps the belief after every so many rows, and at the end, in ``result.trajectory``.
+            snapshots: A number of rows. The belief after every so many rows, and at the end, is recorded in
+                ``result.trajectory``.
             **kwargs: The model's keyword arguments; also ``dt``.
 
         Returns:
             ``ADFResult(state, info)``: info is ``ADFInfo`` of NumPy arrays in the order of the data ("all"), of every
-            k-th row absorbed, or ``ADFTotals``. The result also has ``posterior`` and ``trajectory``, and runs
-            ``again``.
+            k-th row absorbed, or ``ADFTotals``. The result also has ``posterior`` and ``trajectory``, and a method
+            ``again`` that repeats the run.
         """
         if info not in ("all", "totals") and not (isinstance(info, int) and info >= 1):
             raise ValueError(f'info must be "all", "totals" or a whole number of rows; it is {info!r}.')
@@ -285,7 +290,7 @@ class ADF(Learner):
         if state is None:
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
-            raise ValueError("Give either state (to go on) or prior (to begin), not both.")
+            raise ValueError("Give either state (to continue) or prior (to start), not both.")
         call = self.resolve(args, kwargs)
         program, rows = call.program, call.rows
         self.session.refuse_foreign(state, program)
@@ -328,11 +333,11 @@ class ADF(Learner):
         return result
 
     def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Posteriors of the latents in the data plate of new rows, given what the state has learned.
+        """Computes the posteriors of the local latents of new rows, given what the state has learned.
 
         Args:
-            state: The state or result reached. Rows that it has absorbed already would be counted twice; ``EP`` keeps
-                their sites and removes them first.
+            state: A state or result. Do not pass rows that it has absorbed already: they would be counted twice.
+                (``EP`` has their site approximations, and removes them first.)
             *args: The model's arguments.
             **kwargs: The model's keyword arguments.
 
@@ -340,17 +345,17 @@ class ADF(Learner):
             For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        reached: ADFState = state_of(state)
-        belief = reached.belief
+        state = cast(ADFState, state_of(state))
+        belief = state.belief
         call = self.resolve(args, self.without_dt(kwargs)[0])
-        self.session.refuse_foreign(reached, call.program)
+        self.session.refuse_foreign(state, call.program)
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 
 
 def _absorb(
     program: Program, dynamics: Same, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: Any
 ) -> tuple[ADFState, ADFInfo]:
-    """One compiled call: the rows through the kernel, then the prior's factors once more."""
+    """One compiled call: visits the rows, then the prior factors once more."""
     rows = [jnp.asarray(a) for a in rows]
     belief, moving, _, info = visit_rows(
         program.family,
@@ -386,7 +391,7 @@ def _trim(info: ADFInfo, count: int) -> ADFInfo:
 
 
 def checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
-    """``(count,)`` finite times since the row before."""
+    """Checks that ``(count,)`` times since the row before are finite and not negative."""
     if isinstance(gaps, Tracer):
         return jnp.broadcast_to(gaps, (count,)).astype(dtype)
     gaps = np.broadcast_to(np.asarray(gaps, dtype), (count,))

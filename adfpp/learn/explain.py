@@ -1,4 +1,4 @@
-"""How a model was understood, like a query plan."""
+"""How a model was understood: the result of ``explain``, which prints like the query plan of a database."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,16 @@ from adfpp.model import Program, stripped
 
 @dataclass(frozen=True)
 class LatentPlan:
-    """A latent site: its name, shape, transform, family, and how its prior was projected."""
+    """How one latent is stored.
+
+    Attributes:
+        name: The latent.
+        shape: The shape of its value.
+        size: How many numbers of θ it takes.
+        transform: The transform to its support, or "native space" if its values are stored as they are.
+        family: The family that stores it.
+        prior: How its prior was projected onto the family.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -22,7 +31,13 @@ class LatentPlan:
 
 @dataclass(frozen=True)
 class LocalLatentPlan:
-    """A latent site of the data plate: its name, its shape in one row, and how it is integrated out."""
+    """How one local latent, a latent of the data plate, is integrated out.
+
+    Attributes:
+        name: The latent.
+        shape: The shape of its value in one row.
+        how: How it is integrated out.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -31,7 +46,16 @@ class LocalLatentPlan:
 
 @dataclass(frozen=True)
 class FactorPlan:
-    """A factor: its site, how many alike a row has, the size and make of its field, the moment rule and why."""
+    """How a group of factors of the same kind is computed.
+
+    Attributes:
+        name: The observation, or for a prior factor the latent.
+        count: How many factors the group has: in one row, or in the prior.
+        field_size: How many numbers the field of each factor has.
+        field: Which latents the field consists of.
+        rule: The rule that computes the tilted moments.
+        why: The reason for this rule, in words.
+    """
 
     name: str
     count: int
@@ -43,17 +67,18 @@ class FactorPlan:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a model was understood; prints as a plan.
+    """How a model was understood. It prints as a plan.
 
     Attributes:
-        latents: The latents.
-        factors: A row's factors.
-        rows: Arguments that carry rows.
-        constants: Arguments that every row shares.
-        family: The family's name.
-        size: Length of the flat θ.
-        local: Latent sites of the data plate, which are integrated out row by row.
-        priors: The prior's factors: of sites whose prior depends on others, or is revisited because it is no Gaussian.
+        latents: The latents that all rows share.
+        factors: The factors of one row.
+        rows: The arguments that carry rows.
+        constants: The arguments that all rows share.
+        family: The name of the family.
+        size: The length of the flat vector θ.
+        local: The latents of the data plate, which are integrated out row by row.
+        priors: The prior factors, which are visited repeatedly. A latent has them if its prior depends on other
+            latents, and under EP also if its prior is not Gaussian.
     """
 
     latents: tuple[LatentPlan, ...]
@@ -67,31 +92,30 @@ class Explanation:
 
     def __str__(self) -> str:
         """The plan as text."""
-        held = self.family.startswith("product")
-        lines = [
-            f"product over sites, {self.size} numbers"
-            if held
+        is_product = self.family.startswith("product")
+        text = [
+            f"product of families over latents, {self.size} numbers"
+            if is_product
             else f"{self.family} Gaussian over {self.size} unconstrained numbers"
         ]
-        lines += ["", "latent sites"]
-        header = ["site", "shape", *["family"] * held, "transform", "prior"]
-        body = [[s.name, str(s.shape), *[s.family] * held, s.transform, s.prior] for s in self.latents]
-        lines += _table(header, body)
+        text += ["", "latents"]
+        header = ["latent", "shape", *["family"] * is_product, "transform", "prior"]
+        body = [[v.name, str(v.shape), *[v.family] * is_product, v.transform, v.prior] for v in self.latents]
+        text += _table(header, body)
         if self.local:
-            lines += ["", "local latents, integrated out row by row"]
-            lines += _table(["site", "shape in a row", "how"], [[s.name, str(s.shape), s.how] for s in self.local])
-        header = ["site", "factors", "field", "made of", "moments"]
-        lines += ["", "factors of a row"]
-        lines += _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.factors])
+            text += ["", "local latents, integrated out row by row"]
+            text += _table(["latent", "shape in a row", "how"], [[v.name, str(v.shape), v.how] for v in self.local])
+        text += ["", "factors of a row"]
+        text += _factor_table("observation", self.factors)
         if self.priors:
-            lines += ["", "factors of the prior, visited again and again"]
-            lines += _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in self.priors])
-        lines += [
+            text += ["", "prior factors, visited repeatedly"]
+            text += _factor_table("latent", self.priors)
+        text += [
             "",
             f"rows:      {', '.join(self.rows)}",
             f"constants: {', '.join(self.constants) or 'none'}",
         ]
-        return "\n".join(lines)
+        return "\n".join(text)
 
     __repr__ = __str__
 
@@ -101,24 +125,31 @@ def _table(header: list[str], body: list[list[str]]) -> list[str]:
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
 
 
+def _factor_table(first: str, factors: tuple[FactorPlan, ...]) -> list[str]:
+    """A table of factors; ``first`` is the heading of the column of names."""
+    header = [first, "factors", "field size", "field", "moments"]
+    return _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in factors])
+
+
 def explanation(program: Program, prior: Prior) -> Explanation:
-    """The plan of a program."""
-    family, sites = program.family, []
-    for site in program.latents:
-        how = next((b.how for b in prior.blocks if site.where.start in b.where), "") if site.size else "empty"
-        name = type(stripped(site.transform)).__name__.removesuffix("Transform").lower()
-        name = name if site.native is None else "own space"
-        held = family.family_of(site.name) if site.size else family.name
-        sites.append(LatentPlan(site.name, site.shape, site.size, name, held, how or "factors, see below"))
+    """The plan of a program with a prior."""
+    family, plans = program.family, []
+    for latent in program.latents:
+        how = next((b.how for b in prior.blocks if latent.where.start in b.where), "") if latent.size else "empty"
+        transform = type(stripped(latent.transform)).__name__.removesuffix("Transform").lower()
+        transform = transform if latent.native is None else "native space"
+        stored = family.family_of(latent.name) if latent.size else family.name
+        how = how or "prior factors, see below"
+        plans.append(LatentPlan(latent.name, latent.shape, latent.size, transform, stored, how))
     fixed = tuple(dict.fromkeys((*program.layout.named("shared"), *program.layout.named("fixed"))))
     return Explanation(
-        tuple(sites),
+        tuple(plans),
         tuple(_plan_of(family, g) for g in program.factors),
         program.layout.named("row"),
         fixed,
         family.name,
         program.size,
-        tuple(LocalLatentPlan(s.name, s.shape, s.how) for s in program.local),
+        tuple(LocalLatentPlan(v.name, v.shape, v.how) for v in program.local),
         tuple(_plan_of(family, g.factors) for g, _ in prior.factors),
     )
 

@@ -1,4 +1,4 @@
-"""Importance weights of draws from an approximation: its error, and the posterior corrected by them."""
+"""Importance weights of draws from an approximate posterior: its error, and the posterior corrected by the weights."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
-GOOD_K = 0.7  # above this k̂, Pareto-smoothed weights are not to be relied on (Vehtari et al., 2024)
-_FEWEST = 25  # draws: a fifth of them is the tail, and a fit of it takes five numbers
+GOOD_K = 0.7  # with a larger k̂, Pareto-smoothed weights are unreliable (Vehtari et al., 2024)
+_FEWEST = 25  # draws: a fifth of them is the tail, and its fit needs five numbers
 _EQUAL = 1e-10  # log density ratios closer than this differ by rounding only
 _ROWS = 1024  # rows whose weights are smoothed together, to bound the memory
 
@@ -24,8 +24,8 @@ class Elpd(NamedTuple):
     Attributes:
         total: Sum over all rows.
         se: Its standard error, from the spread between rows.
-        pointwise: Of each row that was looked at.
-        k: Pareto k̂ of each of them.
+        pointwise: ``(rows,)`` the density of each row that was left out.
+        k: ``(rows,)`` its Pareto k̂.
     """
 
     total: float
@@ -35,7 +35,7 @@ class Elpd(NamedTuple):
 
 
 def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Log predictive density of each row given all the others, and its Pareto k̂.
+    """Estimates the log predictive density of each row given all the others, and its Pareto k̂.
 
     Without row i the weight of a draw is the ratio of posterior to proposal, divided by the likelihood of row i. Plain
     PSIS-LOO omits the first ratio, which is wrong for draws from an approximation.
@@ -48,7 +48,7 @@ def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
         Two arrays ``(...)``.
     """
     with np.errstate(invalid="ignore"):
-        # the weight of a draw that row i makes impossible is not known without row i: NaN, and an infinite k
+        # if row i excludes a draw, the weight of the draw without row i is unknown: it is NaN, and k is infinite
         ratios = log_ratio - log_lik
     weights, k = psislw(ratios)
     return np.asarray(logsumexp(weights + log_lik, axis=-1)), k
@@ -57,14 +57,14 @@ def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
 def leave_one_out(
     log_lik: Callable[[np.ndarray], np.ndarray], log_ratio: np.ndarray, rows: int, most: int, exact: bool = False
 ) -> Elpd:
-    """Leave-one-out cross-validation from draws of an approximation, or of MCMC.
+    """Leave-one-out cross-validation with draws from an approximation, or from MCMC.
 
     Args:
         log_lik: ``chosen rows -> (S, rows)`` log-likelihood of these rows at the draws.
         log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
         rows: Number of rows.
         most: Largest number of rows that are left out in turn, evenly spread; the total is scaled up from them.
-        exact: Whether there are no draws but all values of θ, and ``log_ratio`` are their posterior log-probabilities.
+        exact: Whether there are all values of θ instead of draws, and ``log_ratio`` has their log-probabilities.
     """
     chosen = np.arange(rows) if rows <= most else np.unique(np.linspace(0, rows - 1, most).astype(int))
     pointwise, k = [], []
@@ -79,7 +79,7 @@ def leave_one_out(
 
 
 def _left_out_exactly(log_lik: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From all values of θ: the reciprocal of the posterior mean of the reciprocal likelihood; a k̂ of 0."""
+    """As ``left_out``, from all values of θ: 1 / E[1 / likelihood] under the posterior, and a k̂ of 0."""
     with np.errstate(invalid="ignore"):
         inverse = np.where(log_weights > -np.inf, log_weights - log_lik, -np.inf)
     return -np.asarray(logsumexp(inverse, axis=-1)), np.zeros(len(log_lik))
@@ -89,9 +89,9 @@ class Moved(NamedTuple):
     """How far importance weights move an approximation.
 
     Attributes:
-        error: The largest distance of a mean, in the smaller of the sds before and after.
-        sd_low: The smallest ratio of an sd to the one that the weights give; 1 where all coordinates are discrete.
-        sd_high: The largest.
+        error: The largest move of a mean, in units of the smaller of the sds before and after.
+        sd_low: The smallest ratio of an sd to the sd under the weights; 1 if all coordinates are discrete.
+        sd_high: The largest such ratio.
     """
 
     error: float
@@ -101,19 +101,20 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reweighted:
-    """A posterior corrected by importance weights: weighted draws, or all values of θ where it is discrete.
+    """A posterior corrected by importance weights: weighted draws, or all values of θ if it is discrete.
 
     Attributes:
         theta: ``(S, N)`` draws of θ from the approximation; or all combinations of discrete values.
-        log_weights: ``(S,)`` normalised, Pareto-smoothed; of combinations their exact posterior log-probabilities.
-        k_hat: Pareto k̂: below 0.5 the weights are very good, above 0.7 neither they nor the approximation can be
-            relied on. It is 0 where the weights are exact, and NaN where all draws are the same values of discrete
-            latents, which the approximation is certain of: such draws carry no information about its error.
+        log_weights: ``(S,)`` normalised, Pareto-smoothed log weights; of combinations the exact log-probabilities.
+        k_hat: Pareto k̂. Below 0.5 the weights are very good; above 0.7 neither the weights nor the approximation are
+            reliable. It is 0 if the weights are exact. It is NaN if all draws are the same values of discrete latents,
+            because the approximation is certain of them: such draws carry no information about its error.
         log_evidence: Estimate of log p(data) from the raw weights.
-        constrain: From θ to values of the latents.
-        log_q: ``(S,)`` of combinations: their log-probabilities under the approximation; None for draws, which are
-            equally probable under it.
-        levels: ``(N,)`` of each coordinate its values if it is discrete, else None; no coordinate is discrete if empty.
+        constrain: A function from θ to values of the latents.
+        log_q: ``(S,)`` log-probabilities of combinations under the approximation; None for draws, which have equal
+            weights under it.
+        levels: ``(N,)`` the values of each discrete coordinate, and None for the others. If it is empty, no coordinate
+            is discrete.
     """
 
     theta: np.ndarray
@@ -131,25 +132,26 @@ class Reweighted:
 
     @property
     def ess(self) -> float:
-        """Effective number of independent draws from the true posterior; infinite where the weights are exact."""
+        """Effective number of independent draws from the true posterior; infinite if the weights are exact."""
         return np.inf if self.exact else float(np.exp(-np.logaddexp.reduce(2.0 * self.log_weights)))
 
     @property
     def unseen(self) -> bool:
-        """Whether a value of a discrete coordinate was never drawn, so that its weight is not known."""
+        """Whether a value of a discrete coordinate was never drawn, so that its weight is unknown."""
         pairs = ((i, v) for i, values in enumerate(self.levels) for v in values or ())
         return not self.exact and any(not (self.theta[:, i] == v).any() for i, v in pairs)
 
     def moved(self, mean: Any, sd: Any) -> Moved:
-        """How far the weights move θ: this is the error of the approximation, if ``k_hat`` is good.
+        """Measures how far the weights move θ. This is the error of the approximation, if ``k_hat`` is good.
 
-        The moments of the draws themselves are compared, so that the error of drawing cancels. The sd of a discrete
-        coordinate goes to 0 as it becomes certain, so that errors cannot be measured in it: a discrete coordinate moves
-        by twice the total variation distance of its marginals, which is a distance in sds of a fair coin.
+        The moments with and without weights are compared on the same draws, so that the sampling error cancels. The sd
+        of a discrete coordinate goes to 0 as the coordinate becomes certain, so it is not a unit for errors. The move
+        of a discrete coordinate is twice the total variation distance of its marginals. For two values, this is the
+        difference of the probabilities in units of the sd of a fair coin.
 
         Args:
-            mean: ``(N,)`` of the approximation.
-            sd: ``(N,)``.
+            mean: ``(N,)`` means of the approximation.
+            sd: ``(N,)`` standard deviations of the approximation.
         """
         w = np.exp(self.log_weights)
         q = np.full(len(w), 1.0 / len(w)) if self.log_q is None else np.exp(self.log_q)
@@ -187,7 +189,7 @@ class Reweighted:
         return {name: np.sqrt(np.tensordot(w, (a - mean[name]) ** 2, 1)) for name, a in self.draws.items()}
 
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-        """Draws ``{latent: (*sample_shape, *shape)}``, resampled by weight, as NumPyro's ``Predictive`` takes them."""
+        """Resamples draws ``{latent: (*sample_shape, *shape)}`` by weight, in the form for NumPyro's ``Predictive``."""
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         chosen = np.asarray(
             jax.random.choice(rng_key, len(self.log_weights), sample_shape, p=jnp.exp(self.log_weights))
@@ -195,7 +197,7 @@ class Reweighted:
         return {name: a[chosen] for name, a in self.draws.items()}
 
     def __repr__(self) -> str:
-        """Whether the weights can be relied on."""
+        """Shows whether the weights are reliable."""
         if self.exact:
             return f"Reweighted(all {len(self.theta)} combinations, exact)"
         word = "good" if self.k_hat <= GOOD_K else "not to be relied on"
@@ -209,14 +211,14 @@ def reweighted(
     constrain: Callable[[Any], Mapping[str, Any]],
     levels: Sequence[tuple[float, ...] | None] = (),
 ) -> Reweighted:
-    """Weighs draws from an approximation.
+    """Computes the importance weights of draws from an approximation.
 
     Args:
         theta: ``(S, N)`` the draws.
-        log_joint: ``(S,)`` log of prior times likelihood at each.
-        log_q: ``(S,)`` log density of the approximation there.
-        constrain: From θ to values of the latents.
-        levels: ``(N,)`` values of each coordinate that is discrete.
+        log_joint: ``(S,)`` log of prior times likelihood at each draw.
+        log_q: ``(S,)`` log density of the approximation at each draw.
+        constrain: A function from θ to values of the latents.
+        levels: ``(N,)`` the values of each discrete coordinate, and None for the others.
     """
     ratio = np.where(np.isnan(log_joint), -np.inf, log_joint) - log_q
     weights, tail = psislw(ratio)
@@ -234,14 +236,14 @@ def enumerated(
     constrain: Callable[[Any], Mapping[str, Any]],
     levels: Sequence[tuple[float, ...] | None],
 ) -> Reweighted:
-    """All combinations of discrete values with their exact posterior probabilities.
+    """Computes the exact posterior probabilities of all combinations of discrete values.
 
     Args:
-        theta: ``(M, N)`` all of them.
-        log_joint: ``(M,)`` log of prior times likelihood at each.
-        log_q: ``(M,)`` log-probability of each under the approximation.
-        constrain: From θ to values of the latents.
-        levels: ``(N,)`` values of each coordinate.
+        theta: ``(M, N)`` all combinations.
+        log_joint: ``(M,)`` log of prior times likelihood of each combination.
+        log_q: ``(M,)`` log-probability of each combination under the approximation.
+        constrain: A function from θ to values of the latents.
+        levels: ``(N,)`` the values of each coordinate.
     """
     log_joint = np.where(np.isnan(log_joint), -np.inf, log_joint)
     log_evidence = float(np.asarray(logsumexp(log_joint)))
@@ -250,10 +252,10 @@ def enumerated(
 
 
 def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pareto-smoothed importance weights of independent draws, by ArviZ.
+    """Computes Pareto-smoothed importance weights of independent draws with ArviZ.
 
-    Where there is no tail to fit, the weights are only normalised. Their k̂ is then 0 if the largest ratio is shared by
-    many draws, because the ratios are bounded (as those of a few discrete values are); it is infinite if there are
+    If there is no tail to fit, the weights are only normalised. Their k̂ is then 0 if many draws have the largest
+    ratio, because the ratios are then bounded (as for a small number of discrete values). It is infinite if there are
     fewer than 25 draws, or if a ratio is NaN or +inf.
 
     Args:
@@ -270,8 +272,8 @@ def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
     weights, k = np.full(flat.shape, np.nan), np.full(len(flat), np.inf)
     weights[usable] = flat[usable] - logsumexp(flat[usable], axis=-1, keepdims=True)
     if draws >= _FEWEST:
-        # ArviZ 0.23 takes a tail of equal ratios for an infinitely heavy one and ArviZ 1.x refuses it. A quarter of the
-        # tail being equal is enough for either, so that these are found first.
+        # ArviZ 0.23 takes a tail of equal ratios for an infinitely heavy one, and ArviZ 1.x refuses it. Both do so when
+        # only a quarter of the tail is equal, so such tails are treated here.
         many = max(5, math.ceil(min(draws / 5.0, 3.0 * math.sqrt(draws)) / 4.0))
         last = np.partition(flat, -many, axis=-1)[:, -many]
         with np.errstate(invalid="ignore"):
@@ -288,7 +290,7 @@ def _smooth_by_arviz(log_ratios: np.ndarray) -> tuple[Any, Any]:
         if _arviz_is_1():
             from arviz_stats.base import array_stats  # pyright: ignore[reportMissingImports]
 
-            # it expects the log-likelihood that was left out, which is minus a log ratio
+            # it expects the log-likelihood of the left-out row, which is minus a log ratio
             weights, k = array_stats.psislw(-log_ratios, r_eff=1.0)
             return weights, np.where(np.isnan(k), np.inf, k)
         import arviz

@@ -1,4 +1,4 @@
-"""JAX keys inside pickles: typed keys cannot be pickled themselves, so their data and implementation are."""
+"""Pickles JAX keys. A typed key cannot be pickled itself, so its data and the name of its implementation are."""
 
 from dataclasses import fields
 from typing import Any
@@ -13,28 +13,28 @@ def _is_key(value: Any) -> bool:
 
 
 class _Key:
-    """A typed key as data."""
+    """The data of a typed key, which can be pickled."""
 
     def __init__(self, key: jax.Array) -> None:
         self.data, self.implementation = np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
 
     def key(self) -> jax.Array:
-        """The key again."""
+        """Makes the key from its data."""
         return jax.random.wrap_key_data(jnp.asarray(self.data), impl=self.implementation)
 
 
 def without_keys(values: Any) -> list[Any]:
-    """The values with every key replaced by something that can be pickled."""
+    """Replaces every key among the values by something that can be pickled."""
     return [_Key(v) if _is_key(v) else v for v in values]
 
 
 def rebuilt(kind: Any, values: list[Any]) -> Any:
-    """An object of this class with these values, keys restored."""
+    """Makes an object of this class from these values, with the keys restored."""
     return kind(*(v.key() if isinstance(v, _Key) else v for v in values))
 
 
 class PickledByFields:
-    """A mixin for frozen dataclasses that hold a key: copies and pickles go by its fields."""
+    """A mixin for frozen dataclasses that contain a key: they are copied and pickled field by field."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The class, and the values of its fields."""

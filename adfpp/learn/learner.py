@@ -1,4 +1,4 @@
-"""What ADF and EP share: their options, the session that resolves calls, copies and pickles, and the posterior."""
+"""The base class of ADF and EP: their options, the session that resolves calls, copies and pickles, the posterior."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,17 @@ from adfpp.model.reference import ModelReference
 
 
 class Learner:
-    """A learner of one model: frozen options and a session. What it learns is in the states that it hands out.
+    """A learner of one model.
+
+    It has options that never change, and a session. Everything that it learns is in the states that it returns.
 
     Args:
         model: An ordinary NumPyro model.
-        family: As the user asked for it.
-        moments: As the user asked for it.
-        rows: Names of the arguments that carry rows; found from the model when None.
+        family: The family as the user gave it.
+        moments: The moment rules as the user gave them.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model.
         reserved: Names that the learner's own methods use for options.
-        revisited: Whether priors that are matched by moments are visited again.
+        revisited: Whether priors that are matched by moments are factors, which are visited repeatedly.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Learner:
         raise NotImplementedError
 
     def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
-        """The program of a call of this learner, its rows and its shared arrays."""
+        """Finds the program of a call of this learner, its rows and its shared arrays."""
         return self.session.resolve(args, kwargs, going_on)
 
     def _explain(self, prior: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Explanation:
@@ -68,7 +70,7 @@ class Learner:
         return explanation(call.program, self.session.prior(call, prior, self._revisited))
 
     def get_posterior(self, state: Any) -> Posterior:
-        """The posterior that a state (or a result) holds."""
+        """The posterior of a state or of a result."""
         state = state_of(state)
         program = self.session.program_of(state)
         return Posterior(program, program.family, state.belief)
@@ -76,33 +78,33 @@ class Learner:
     # ------------------------------------------------------------------------------------------ copies and pickles
 
     def __copy__(self) -> "Learner":
-        """A learner with the same session."""
+        """Makes a learner with the same session."""
         new = object.__new__(type(self))
         vars(new).update(vars(self))
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Learner":
-        """A learner of its own with the same model and options."""
-        return _made_again(type(self), ModelReference(self.model), self._options(), self.session.latest)
+        """Makes a learner with a session of its own, and with the same model and options."""
+        return _remade(type(self), ModelReference(self.model), self._options(), self.session.latest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The model by its import path (or by cloudpickle if it has none), the options, and what has been read."""
-        return _made_again, (type(self), ModelReference(self.model), self._options(), self.session.latest)
+        """Pickles the model by its import path (by cloudpickle if it has none), the options, and the latest program."""
+        return _remade, (type(self), ModelReference(self.model), self._options(), self.session.latest)
 
 
-def _made_again(kind: type[Learner], model: ModelReference, options: dict[str, Any], latest: Program | None) -> Learner:
+def _remade(kind: type[Learner], model: ModelReference, options: dict[str, Any], latest: Program | None) -> Learner:
     learner = kind(model.model, **options)
     learner.session.latest = latest
     return learner
 
 
 def state_of(state: Any) -> Any:
-    """The state of a result; a state is passed through."""
+    """Returns the state of a result; a state is returned as it is."""
     return state.state if isinstance(state, Result) else state
 
 
 def checked_prior(prior: Any) -> Any:
-    """The option ``prior`` of ``init`` and ``run``, if it is of a kind that they take."""
+    """Returns the option ``prior`` of ``init`` and ``run``, or raises if it has the wrong type."""
     if prior is not None and not isinstance(prior, Posterior | Mapping):
         raise TypeError(
             f"prior must be a Posterior or a dict {{latent: distribution}}; it is a {type(prior).__name__}."

@@ -1,16 +1,16 @@
 """Passes over the rows of a state-space model: the filter, the forward pass with sites, the backward pass, visits.
 
-A filter's belief at row t knows the rows up to t. With a move ``θ⁺ = c + f θ + R w`` (``Transition``) between rows, the
-belief given all rows follows from the last row backwards (Rauch, Tung and Striebel 1965). In roots: one QR
-decomposition writes the uncertainty of θ and θ⁺ in common coordinates,
+The belief of a filter at row t is the belief given the rows up to t. With a move ``θ⁺ = c + f θ + R w``
+(``Transition``) between rows, the belief given all rows follows from the last row backwards (Rauch, Tung and Striebel
+1965). With roots of covariances, one QR decomposition writes the uncertainty of θ and θ⁺ in common coordinates,
 
     θ⁺ - m⁻ = T a,        θ - m = X a + Y b,        a, b ~ N(0, I),
 
 so that, with (mₛ⁺, Sₛ⁺) the smoothed belief of θ⁺,
 
-    mₛ = m + X T⁻¹ (mₛ⁺ - m⁻),        Cₛ = Y Yᵀ + (X T⁻¹ Sₛ⁺)(X T⁻¹ Sₛ⁺)ᵀ:
+    mₛ = m + X T⁻¹ (mₛ⁺ - m⁻),        Cₛ = Y Yᵀ + (X T⁻¹ Sₛ⁺)(X T⁻¹ Sₛ⁺)ᵀ.
 
-a sum of squares, proper at any precision. X T⁻¹ is the gain ``f C (C⁻)⁻¹``.
+This covariance is a sum of squares, which is proper at any precision. X T⁻¹ is the gain ``f C (C⁻)⁻¹``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,20 +31,21 @@ from adfpp.learn.stream import suitable_chunk
 from adfpp.model import Program
 from adfpp.model.environment import Same
 
-_CHUNK_BYTES = 1 << 25  # of roots at a time, which fits a processor's cache several times over
-_LEAST_LEFT = 0.01  # of a belief's precision in any direction, once a site that is negative there is absorbed
-# fractions of the old sites and of the new: all of the change, less of it, none; and less of the old, down to nothing
+_CHUNK_BYTES = 1 << 25  # 32 MB of roots in one chunk, a small part of the memory
+_LEAST_LEFT = 0.01  # the part of a belief's precision that a site of negative precision must leave in any direction
+# (fraction of the old sites, fraction of the new sites): from all of the change to none of it, then from all of the
+# old sites to none of them
 _SHARES = ((0.0, 1.0), (0.5, 0.5), (0.75, 0.25), (1.0, 0.0), (0.5, 0.0), (0.25, 0.0), (0.0, 0.0))
 
 
 class Filtered(NamedTuple):
-    """A filter's pass.
+    """The result of the filter.
 
     Attributes:
         belief: Mean ``(n, N)`` and root ``(n, N, N)`` at the time of each row, given the rows so far.
-        gaps: ``(n,)`` by how much it moved before each row: nothing before the first row that was absorbed.
-        sites: Of each group ``(n, E, numbers)``.
-        info: What became of each row.
+        gaps: ``(n,)`` the time for which the belief moved before each row; 0 until the first row was absorbed.
+        sites: For each group of factors ``(n, E, numbers)``.
+        info: What happened to each row.
     """
 
     belief: Belief
@@ -54,14 +55,14 @@ class Filtered(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """A forward pass with sites in the place of the rows.
+    """The result of a forward pass with sites in the place of the rows.
 
     Attributes:
         belief: As in ``Filtered``.
-        moved: ``(n, N)`` mean before each row's site.
-        log_norm: Log of the integral of the state-space prior times all sites, each over its value at ``moved``.
-        sites: Those that were absorbed, of each group ``(n, E, numbers)``.
-        held: ``(n,)`` whether they are not quite those that were to be.
+        moved: ``(n, N)`` mean of the belief before each row's site is absorbed.
+        log_norm: Log of the integral of the state-space prior times all sites, each divided by its value at ``moved``.
+        sites: The sites that were absorbed, for each group of factors ``(n, E, numbers)``.
+        held: ``(n,)`` booleans: whether the absorbed sites differ from the requested ones.
     """
 
     belief: Belief
@@ -72,7 +73,7 @@ class Replayed(NamedTuple):
 
 
 class Passes:
-    """The passes over all rows, a chunk at a time: all chunks have one length, and the last is padded."""
+    """The passes over all rows, chunk by chunk. All chunks have the same length, and the last is padded."""
 
     def __init__(
         self,
@@ -91,13 +92,13 @@ class Passes:
         self.chunk = min(suitable_chunk(rows, self.total), 1 << (fitting.bit_length() - 1))
 
     def stretches(self) -> Iterator[tuple[slice, int]]:
-        """Each chunk, and how many rows it has."""
+        """Gives each chunk and its number of rows."""
         for start in range(0, self.total, self.chunk):
             stop = min(start + self.chunk, self.total)
             yield slice(start, stop), stop - start
 
     def padded(self, arrays: Any, some: slice) -> Any:
-        """A chunk of arrays of rows."""
+        """One chunk of arrays of rows, padded with zeros."""
 
         def one(a: Any) -> np.ndarray:
             part = np.asarray(a[some])
@@ -106,11 +107,11 @@ class Passes:
         return jax.tree.map(one, arrays)
 
     def there(self, count: int) -> np.ndarray:
-        """Which rows of a chunk are not padding."""
+        """Booleans: which rows of a chunk are not padding."""
         return np.arange(self.chunk) < count
 
     def filter(self, start: Belief, gaps: np.ndarray) -> Filtered:
-        """ADF, with the belief and the sites of each row kept."""
+        """Runs ADF, and stores the belief and the sites of each row."""
         zero = jnp.zeros((), start.mean.dtype)
         carry, parts = (start, Moving(zero, jnp.zeros((), bool), self.setup)), []
         for some, count in self.stretches():
@@ -123,7 +124,7 @@ class Passes:
         return _joined(parts)
 
     def replay(self, start: Belief, gaps: np.ndarray, sites: Sites, trial: Sites) -> Replayed:
-        """The forward pass with the sites to try, or with as much of the change as a belief can take."""
+        """Runs the forward pass with the sites ``trial``, or with as much of the change as keeps all beliefs proper."""
         belief, parts = start, []
         for some, count in self.stretches():
             rows, old, new = self.padded([*self.rows], some), self.padded(sites, some), self.padded(trial, some)
@@ -137,7 +138,7 @@ class Passes:
         return out._replace(log_norm=float(np.sum(out.log_norm, dtype=float)))
 
     def backward(self, filtered: Belief, gaps: np.ndarray) -> Belief:
-        """The smoothed beliefs of a forward pass."""
+        """Computes the smoothed beliefs from those of a forward pass."""
         dtype = filtered.mean.dtype
         later = Belief(jnp.asarray(filtered.mean[-1]), jnp.asarray(filtered.scale[-1]))
         carry, parts = (later, jnp.zeros((), dtype), jnp.zeros((), bool)), []
@@ -151,7 +152,7 @@ class Passes:
     def propose(
         self, belief: Belief, moved: np.ndarray, sites: Sites, taken: np.ndarray
     ) -> tuple[Sites, VisitInfo, np.ndarray]:
-        """The new sites, what happened to each row, and the third part of the evidence."""
+        """Computes the new sites, what happened to each row, and each row's result of ``_between``."""
         parts = []
         for some, count in self.stretches():
             rows, own = self.padded([*self.rows], some), self.padded(sites, some)
@@ -182,7 +183,7 @@ def _filter(
     gaps: jax.Array,
     there: jax.Array,
 ) -> tuple[tuple[Belief, Moving], Filtered]:
-    """The kernel row by row, from sites that are constant."""
+    """Runs the kernel row by row, with constant initial sites."""
     family: Any = program.family
     one = jnp.ones((), carry[0].mean.dtype)
     zeros = [
@@ -209,7 +210,7 @@ def _filter(
         def waited(belief: Belief) -> Belief:
             return dynamics.value.move(family, belief, moving.setup, after.clock)
 
-        # a refused row leaves the belief where it was; here time has passed all the same
+        # a refused row leaves the belief as it was, but here the time before it must pass nevertheless
         refused = is_refused(info.status[0])
         belief_then = jax.lax.cond(refused, waited, lambda b: b, belief)
         out = Filtered(
@@ -235,7 +236,7 @@ def _replay(
     setup: Any,
     there: jax.Array,
 ) -> tuple[Belief, Replayed]:
-    """Moves and absorbs each row's sites: the new ones, or the nearest to them that leave the belief proper."""
+    """Moves the belief, and absorbs each row's new sites, or the nearest ones that leave the belief proper."""
     family: Any = program.family
     shares = jnp.asarray(_SHARES, belief.mean.dtype)
 
@@ -258,7 +259,12 @@ def _replay(
 
 
 def _absorbed(belief: Belief, summed: Summed) -> tuple[Belief, jax.Array, jax.Array]:
-    """A belief times sites, log of their expectation over their value at its mean, and whether it is well proper."""
+    """Multiplies a belief by sites.
+
+    Returns:
+        The new belief, the log of the sites' expectation divided by their value at the belief's mean, and whether
+        enough precision is left in every direction.
+    """
     mean, scale = belief
     identity = jnp.eye(mean.shape[0], dtype=mean.dtype)
     lower = jnp.linalg.cholesky(identity + 0.5 * (summed.precision + summed.precision.T))
@@ -280,22 +286,22 @@ def _backward(
     setup: Any,
     there: jax.Array,
 ) -> tuple[tuple[Belief, jax.Array, jax.Array], Belief]:
-    """The smoothed beliefs, from the last row to the first.
+    """Computes the smoothed beliefs, from the last row to the first.
 
     Args:
         program: The model as it was read.
         dynamics: How θ moves.
-        carry: The smoothed belief of the row after, the gap before that row, and whether there is one.
+        carry: The smoothed belief of the next row, the gap before that row, and whether there is a next row.
         filtered: Mean ``(n, N)`` and root ``(n, N, N)``.
-        gaps: ``(n,)`` before each row.
-        setup: What the dynamics keeps.
-        there: ``(n,)`` which rows are not padding.
+        gaps: ``(n,)`` the time before each row.
+        setup: The arrays that the dynamics needs.
+        there: ``(n,)`` booleans: which rows are not padding.
     """
 
     def step(carry: tuple, now: tuple) -> tuple[tuple, Belief]:
         later, wait, last = carry
         belief, gap, here = now
-        smoothed = _behind(dynamics.value, belief, setup, wait, later)
+        smoothed = _smoothed(dynamics.value, belief, setup, wait, later)
         smoothed = jax.tree.map(lambda a, b: jnp.where(last, a, b), smoothed, belief)
         carry = jax.tree.map(lambda a, b: jnp.where(here, a, b), (smoothed, gap, here), carry)
         return carry, smoothed
@@ -303,8 +309,8 @@ def _backward(
     return jax.lax.scan(step, carry, (filtered, gaps, there), reverse=True)
 
 
-def _behind(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, later: Belief) -> Belief:
-    """A belief, given the smoothed one a gap of time later."""
+def _smoothed(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, later: Belief) -> Belief:
+    """The smoothed belief, from the filtered belief and the smoothed belief a gap of time later."""
     mean, scale = belief
     size = mean.shape[0]
     factor, shift, noise = dynamics.transition(belief, setup, gap)
@@ -313,9 +319,9 @@ def _behind(dynamics: Dynamics, belief: Belief, setup: Any, gap: jax.Array, late
     ahead = upper[:size].T
     ahead = ahead + jnp.diag(jnp.where(jnp.diagonal(ahead) == 0, 1.0, 0.0))
     shared, own = scale @ q[:size, :size], scale @ q[:size, size:]
-    told = jax.scipy.linalg.solve_triangular(ahead, later.mean - shift - factor * mean, lower=True)
+    change = jax.scipy.linalg.solve_triangular(ahead, later.mean - shift - factor * mean, lower=True)
     root = shared @ jax.scipy.linalg.solve_triangular(ahead, later.scale, lower=True)
-    return Belief(mean + shared @ told, jnp.linalg.qr(jnp.concatenate([own.T, root.T]), mode="r").T)
+    return Belief(mean + shared @ change, jnp.linalg.qr(jnp.concatenate([own.T, root.T]), mode="r").T)
 
 
 def _propose(
@@ -349,10 +355,11 @@ def _between(
     shared: Sequence[jax.Array],
     sites: Sites,
 ) -> jax.Array:
-    """Log of the value of a row's sites at one θ over that at another, which EP's evidence needs.
+    """Log of the ratio of a row's sites at one θ to the sites at another θ, which EP's evidence needs.
 
-    The forward pass gives the integral of all sites over their values at the means moved to, the visits each row's
-    part over its sites' values at the smoothed means: the difference is small where both are large.
+    The forward pass gives the integral of all sites divided by their values at the filtered means. The visits give the
+    part of each row, divided by the values of its sites at the smoothed means. This ratio connects the two. It is
+    computed directly, because it is a small difference of large numbers.
     """
     inputs = [*_one(row), *shared]
     total = jnp.zeros((), first.dtype)

@@ -1,4 +1,4 @@
-"""What a user gets back: draws, moments, densities and a NumPyro guide of a belief, in the sites' own spaces."""
+"""The posterior that a user gets: draws, moments, densities and a NumPyro guide, in terms of the model's latents."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,11 +24,13 @@ _DRAWS = 1 << 13  # for moments that have no formula
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A belief, seen through the sites' transforms: Gaussian in unconstrained space, or a product over sites.
+    """The approximate posterior of a model's latents, computed from a belief about the unconstrained θ.
+
+    The belief is Gaussian in unconstrained space, or a product of families over latents.
 
     Attributes:
         program: The model as it was read.
-        family: How the belief is held.
+        family: How the belief is stored.
         belief: The belief.
     """
 
@@ -37,7 +39,7 @@ class Posterior:
     belief: Any
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Program, family and belief; what has been computed from them is left behind."""
+        """Pickles the program, the family and the belief, without the results that were computed from them."""
         return Posterior, (self.program, self.family, self.belief)
 
     @property
@@ -48,12 +50,12 @@ class Posterior:
 
     @property
     def latents(self) -> tuple[Latent, ...]:
-        """The latent sites, in the order of the flat vector."""
+        """The latents, in the order of the flat vector."""
         return self.program.latents
 
     @cached_property
     def distribution(self) -> dist.Distribution:
-        """The belief as a NumPyro distribution over the flat unconstrained vector ``(N,)``."""
+        """The belief as a NumPyro distribution of the flat unconstrained vector ``(N,)``."""
         if not self.family.gaussian:
             return _BeliefDistribution(self.family, self.belief, self.program.size)
         mean, scale = self.belief
@@ -62,80 +64,80 @@ class Posterior:
         return dist.MultivariateNormal(mean, scale_tril=_triangular(scale))
 
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, jax.Array]:
-        """Independent draws.
+        """Draws independent samples of the latents.
 
         Args:
-            rng_key: Key.
+            rng_key: A JAX key.
             sample_shape: Leading shape of the draws.
 
         Returns:
-            ``{site: (*sample_shape, *site_shape)}`` in the sites' own (constrained) spaces, as NumPyro's ``Predictive``
-            takes them.
+            ``{latent: (*sample_shape, *latent_shape)}``, values in the (constrained) supports of the latents, as
+            NumPyro's ``Predictive`` takes them.
         """
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         flat = self.draw(rng_key, int(np.prod(sample_shape)))
         return self.program.constrain(flat.reshape((*sample_shape, -1)))
 
     def mean(self) -> dict[str, jax.Array]:
-        """Posterior means ``{site: site_shape}`` in the sites' own spaces."""
+        """Posterior means ``{latent: latent_shape}`` of the (constrained) values of the latents."""
         return {name: m for name, (m, _) in self._moments.items()}
 
     def sd(self) -> dict[str, jax.Array]:
-        """Posterior standard deviations ``{site: site_shape}`` in the sites' own spaces."""
+        """Posterior standard deviations ``{latent: latent_shape}`` of the (constrained) values of the latents."""
         return {name: s for name, (_, s) in self._moments.items()}
 
     @cached_property
     def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         spread = self.family.spread(self.belief, self.program.size)
         out = {}
-        for site in self.latents:
-            m = self.belief.mean[site.where].reshape(site.unconstrained_shape)
-            s = spread[site.where].reshape(site.unconstrained_shape)
-            if site.native is not None or _is_identity(site.transform):
-                out[site.name] = (m, s)
-            elif _is_elementwise(site):
-                out[site.name] = _moments_elementwise(site.transform, m, s)
+        for latent in self.latents:
+            m = self.belief.mean[latent.where].reshape(latent.unconstrained_shape)
+            s = spread[latent.where].reshape(latent.unconstrained_shape)
+            if latent.native is not None or _is_identity(latent.transform):
+                out[latent.name] = (m, s)
+            elif _is_elementwise(latent):
+                out[latent.name] = _moments_elementwise(latent.transform, m, s)
             else:
-                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
-                out[site.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
+                out[latent.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
         return out
 
     def quantile(self, q: Any) -> dict[str, jax.Array]:
-        """Marginal quantiles ``{site: (*q_shape, *site_shape)}``.
+        """Marginal quantiles ``{latent: (*q_shape, *latent_shape)}``.
 
-        Exact where a site's transform is elementwise, from draws where it is not.
+        They are exact if the transform of a latent is elementwise, and estimated from draws otherwise.
         """
         q = jnp.asarray(q, self.belief.mean.dtype)
         spread = self.family.spread(self.belief, self.program.size)
         z = jax.scipy.special.ndtri(q)
         out = {}
-        for site in self.latents:
-            if site.native is not None:
-                out[site.name] = self._own_quantile(site, q)
-            elif _is_elementwise(site):
-                m, s = self.belief.mean[site.where], spread[site.where]
-                flat = (m + z[..., None] * s).reshape(q.shape + site.unconstrained_shape)
-                low = site.transform(flat)
-                # a decreasing transform turns quantiles round
-                high = site.transform((m - z[..., None] * s).reshape(q.shape + site.unconstrained_shape))
-                up = site.transform((m + s).reshape(site.unconstrained_shape))
-                down = site.transform((m - s).reshape(site.unconstrained_shape))
-                out[site.name] = jnp.where(up >= down, low, high)
+        for latent in self.latents:
+            if latent.native is not None:
+                out[latent.name] = self._native_quantile(latent, q)
+            elif _is_elementwise(latent):
+                m, s = self.belief.mean[latent.where], spread[latent.where]
+                flat = (m + z[..., None] * s).reshape(q.shape + latent.unconstrained_shape)
+                low = latent.transform(flat)
+                # a decreasing transform reverses the order of quantiles
+                high = latent.transform((m - z[..., None] * s).reshape(q.shape + latent.unconstrained_shape))
+                up = latent.transform((m + s).reshape(latent.unconstrained_shape))
+                down = latent.transform((m - s).reshape(latent.unconstrained_shape))
+                out[latent.name] = jnp.where(up >= down, low, high)
             else:
-                draws = self.sample(jax.random.key(6), (_DRAWS,))[site.name]
+                draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
                 flat = jnp.quantile(draws, q.reshape(-1), axis=0)
-                out[site.name] = flat.reshape(q.shape + site.shape)
+                out[latent.name] = flat.reshape(q.shape + latent.shape)
         return out
 
-    def _own_quantile(self, site: Latent, q: jax.Array) -> jax.Array:
-        """Of a site in its own space, by its family."""
-        part = self.family.part_of(site.name)
-        held = self.belief.parts[self.family.parts.index(part)]
-        found = part.family.quantile(np.asarray(held), np.asarray(q))
-        return jnp.asarray(found, q.dtype).reshape(q.shape + site.shape)
+    def _native_quantile(self, latent: Latent, q: jax.Array) -> jax.Array:
+        """Quantiles of a latent that is stored in its native space, computed by its family."""
+        part = self.family.part_of(latent.name)
+        natural = self.belief.parts[self.family.parts.index(part)]
+        quantiles = part.family.quantile(np.asarray(natural), np.asarray(q))
+        return jnp.asarray(quantiles, q.dtype).reshape(q.shape + latent.shape)
 
     def summary(self, prob: float = 0.9) -> Any:
-        """A pandas ``DataFrame``: a row a scalar parameter, with mean, sd and the central interval of this mass."""
+        """A pandas ``DataFrame`` with one row for each scalar: mean, sd and the central interval of mass ``prob``."""
         import pandas as pd
 
         if not 0.0 < prob < 1.0:
@@ -143,25 +145,25 @@ class Posterior:
         tail = 0.5 * (1.0 - prob)
         mean, sd, bounds = self.mean(), self.sd(), self.quantile(jnp.array([tail, 1.0 - tail]))
         index, columns = [], []
-        for site in self.latents:
-            index += scalar_names(site.name, site.shape)
-            parts = (mean[site.name], sd[site.name], bounds[site.name][0], bounds[site.name][1])
+        for latent in self.latents:
+            index += scalar_names(latent.name, latent.shape)
+            parts = (mean[latent.name], sd[latent.name], bounds[latent.name][0], bounds[latent.name][1])
             columns.append(np.stack([np.asarray(a).reshape(-1) for a in parts], 1))
         names = ["mean", "sd", f"{100 * tail:g}%", f"{100 * (1 - tail):g}%"]
         return pd.DataFrame(np.concatenate(columns), index=index, columns=names)
 
     def log_prob(self, values: Mapping[str, Any]) -> jax.Array:
-        """Log density at values of the sites in their own spaces, volume of the transforms included.
+        """Log density at (constrained) values of the latents, with the volume of the transforms.
 
         Args:
-            values: ``{site: (..., *site_shape)}`` with a common leading shape.
+            values: ``{latent: (..., *latent_shape)}`` with a common leading shape.
 
         Returns:
             ``(...)``.
         """
         missing = [s.name for s in self.latents if s.name not in values]
         if missing:
-            raise ValueError(f"log_prob needs a value for every latent site; missing: {missing}.")
+            raise ValueError(f"log_prob needs a value for every latent; missing: {missing}.")
         flat, log_volume = self.program.unconstrain(values)
         log_density: Any = self.distribution.log_prob(flat)
         return log_density - log_volume
@@ -171,26 +173,26 @@ class Posterior:
         program, flat_distribution = self.program, self.distribution
 
         def guide(*args: Any, **kwargs: Any) -> dict[str, jax.Array]:
-            """Draws the flat vector once and hands out the sites."""
+            """Draws the flat vector once, and makes one ``numpyro.sample`` statement for each latent."""
             flat: Any = numpyro.sample("_adfpp_latent", flat_distribution, infer={"is_auxiliary": True})
             out: dict[str, Any] = {}
-            for site in program.latents:
-                if site.native is not None:
-                    value = site.value(flat[..., site.where], site.integral)
-                    out[site.name] = numpyro.sample(site.name, dist.Delta(value, event_dim=site.event_dim))
+            for latent in program.latents:
+                if latent.native is not None:
+                    value = latent.value(flat[..., latent.where], latent.integral)
+                    out[latent.name] = numpyro.sample(latent.name, dist.Delta(value, event_dim=latent.event_dim))
                     continue
-                u = flat[..., site.where].reshape(flat.shape[:-1] + site.unconstrained_shape)
-                value = site.transform(u)
-                volume = site.transform.log_abs_det_jacobian(u, value)
-                over = tuple(range(jnp.ndim(value) - site.event_dim, jnp.ndim(volume)))
-                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=site.event_dim)
-                out[site.name] = numpyro.sample(site.name, point)
+                u = flat[..., latent.where].reshape(flat.shape[:-1] + latent.unconstrained_shape)
+                value = latent.transform(u)
+                volume = latent.transform.log_abs_det_jacobian(u, value)
+                over = tuple(range(jnp.ndim(value) - latent.event_dim, jnp.ndim(volume)))
+                point = dist.Delta(value, -jnp.sum(volume, over), event_dim=latent.event_dim)
+                out[latent.name] = numpyro.sample(latent.name, point)
             return out
 
         return guide
 
     def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
-        """Independent draws ``(count, N)`` of the flat vector."""
+        """Draws ``count`` independent samples ``(count, N)`` of the flat vector."""
         if not self.family.gaussian:
             return self.family.sample(rng_key, self.belief, count)
         mean, scale = self.belief
@@ -206,18 +208,18 @@ class Posterior:
         absorbed: Any = None,
         **kwargs: Any,
     ) -> Reweighted:
-        """The posterior corrected towards the true one by importance weights; no NUTS needed.
+        """Corrects the posterior towards the true one by importance weights, without NUTS.
 
-        Where all latent sites are discrete and have at most 2^14 combinations of values, all of them are weighed, and
+        If all latents are discrete and have at most 2^14 combinations of values, all combinations are weighted, and
         the weights are exact.
 
         Args:
             rng_key: Key for the draws.
             *args: The model's arguments: all rows that the posterior has absorbed.
-            num_samples: Draws to weigh.
-            prior: A ``Posterior`` or ``{site: distribution}``, if the posterior was begun so.
-            absorbed: ``(n,)`` which of the rows it has absorbed, if some were refused: ``result.info.status <
-                adfpp.Status.NOT_FINITE``.
+            num_samples: Number of draws.
+            prior: The ``Posterior`` or ``{latent: distribution}`` that learning started from, if there was one.
+            absorbed: ``(n,)`` booleans: which of the rows were absorbed, if some were refused. This is
+                ``result.info.status < adfpp.Status.NOT_FINITE``.
             **kwargs: The model's keyword arguments.
 
         Returns:
@@ -232,32 +234,32 @@ class Posterior:
         if not np.isfinite(log_joint).any():
             self._refuse_impossible(joint, theta[:64], counted)
         log_q = np.asarray(self.distribution.log_prob(theta))
-        weighed = reweighted if every is None else enumerated
-        return weighed(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
+        weighted = reweighted if every is None else enumerated
+        return weighted(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
 
     def _refuse_impossible(self, joint: Joint, theta: jax.Array, counted: np.ndarray) -> None:
-        """Names the rows that have no finite log-likelihood at any of some draws."""
+        """Raises if rows have no finite log-likelihood at any of some draws, and names the rows."""
         logs = joint.log_likelihood(theta, counted).values()
         possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
         if not possible.all():
             rows = counted[~possible]
-            told = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+            listed = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
             raise ValueError(
-                f"{len(rows)} of the rows have no finite log-likelihood ({told}): they hold NaN or values outside the "
-                "support, and online learning refused them. Drop them, or say which rows were absorbed: "
+                f"{len(rows)} of the rows have no finite log-likelihood ({listed}): they have NaN or values outside "
+                "the support, and online learning refused them. Drop them, or pass the rows that were absorbed: "
                 "absorbed=result.info.status < adfpp.Status.NOT_FINITE."
             )
 
     def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
-        """The other posterior's log density at this one's flat vectors."""
+        """The log density of another posterior, as a function of the flat vectors of this one."""
         ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.latents}
         order = np.concatenate([ours[s.name] for s in other.latents])
         return lambda theta: other.distribution.log_prob(theta[..., order])
 
     def inverse_mass_matrix(self) -> dict[tuple[str, ...], jax.Array]:
-        """The covariance as NUTS takes it: ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
-        self._refuse_own_space("inverse_mass_matrix")
-        order = sorted(self.latents, key=lambda s: s.name)  # NumPyro flattens sites by name
+        """The covariance in the form for ``NUTS(model, inverse_mass_matrix=…, dense_mass=True)``."""
+        self._refuse_native_space("inverse_mass_matrix")
+        order = sorted(self.latents, key=lambda s: s.name)  # NumPyro flattens latents by name
         where = np.concatenate([np.arange(s.where.start, s.where.stop) for s in order])
         scale = self.belief.scale
         covariance = (
@@ -266,18 +268,18 @@ class Posterior:
         return {tuple(s.name for s in order): covariance[np.ix_(where, where)]}
 
     def initial_points(self, rng_key: jax.Array, num_chains: int = 1) -> dict[str, jax.Array]:
-        """Draws for chains to begin at, unconstrained as ``MCMC.run(key, …, init_params=…)`` takes them.
+        """Draws starting points of chains, unconstrained, in the form for ``MCMC.run(key, …, init_params=…)``.
 
         Returns:
-            ``{site: (num_chains, *unconstrained_shape)}``, without the leading axis for one chain.
+            ``{latent: (num_chains, *unconstrained_shape)}``, without the leading axis for one chain.
         """
-        self._refuse_own_space("initial_points")
+        self._refuse_native_space("initial_points")
         theta = self.draw(rng_key, num_chains)
         out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.latents}
         return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
 
     def init_strategy(self) -> Callable[..., Any]:
-        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of sites that are not discrete)."""
+        """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of latents that are not discrete)."""
         values, middle = self.program.constrain(self.belief.mean), self.quantile(0.5)  # a mean may be infinite
         chosen = {
             s.name: values[s.name] if s.native is None else middle[s.name] for s in self.latents if not s.discrete
@@ -285,17 +287,17 @@ class Posterior:
         strategy: Any = init_to_value(values=chosen)
         return strategy
 
-    def _refuse_own_space(self, what: str) -> None:
+    def _refuse_native_space(self, what: str) -> None:
         names = [s.name for s in self.latents if s.native is not None]
         if names:
             raise ValueError(
-                f"{what} is about NUTS's unconstrained space, and {', '.join(names)} is held in its own: start NUTS "
-                "with init_strategy(), or hold the sites as Gaussians (family='full')."
+                f"{what} is in the unconstrained space of NUTS, and the belief about {', '.join(names)} is stored in "
+                "native space: start NUTS with init_strategy(), or store all latents as Gaussians (family='full')."
             )
 
 
 class _BeliefDistribution(dist.Distribution):
-    """A belief as a distribution over the flat vector of its coordinates, by its family's own draws and density."""
+    """A belief as a distribution of the flat vector, with the draws and the density of its family."""
 
     def __init__(self, family: Family, belief: Any, size: int) -> None:
         self.family, self.belief, self.size = family, belief, size
@@ -303,21 +305,21 @@ class _BeliefDistribution(dist.Distribution):
 
     @property
     def support(self) -> Any:
-        """Any vector; a value outside a site's own support has density 0."""
+        """All vectors. A value outside the support of a latent has density 0."""
         return dist.constraints.real_vector
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Independent draws ``(*sample_shape, N)``."""
+        """Draws independent samples ``(*sample_shape, N)``."""
         count = int(np.prod(sample_shape))
         return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.size))
 
     def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
-        """``(...)`` at ``(..., N)``; a probability in discrete coordinates, a density in the others."""
+        """The log density ``(...)`` at ``(..., N)``; in discrete coordinates it is a probability."""
         return self.family.log_prob(self.belief, jnp.asarray(value))
 
 
 def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:
-    """``w[0]``, ``w[1]``, … of a site's elements; the bare name of a scalar."""
+    """The names ``w[0]``, ``w[1]``, … of the elements of a latent; a scalar keeps its name."""
     if shape == ():
         return [name]
     return [f"{name}[{', '.join(map(str, i))}]" for i in np.ndindex(*shape)]
@@ -334,9 +336,9 @@ def _is_identity(transform: Any) -> bool:
     return isinstance(stripped(transform), dist.transforms.IdentityTransform)
 
 
-def _is_elementwise(site: Latent) -> bool:
-    inner = stripped(site.transform)
-    return site.shape == site.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
+def _is_elementwise(latent: Latent) -> bool:
+    inner = stripped(latent.transform)
+    return latent.shape == latent.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
 
 
 def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,8 +1,8 @@
-"""A learner's calls: each is bound to the program that was read for its shapes, and split into rows and shared arrays.
+"""Resolves the calls of a learner: finds the program for their shapes, and splits them into rows and shared arrays.
 
-Programs are shared by all learners of a process that ask for the same: they are kept in one bounded cache, together
-with what is computed from them once (the row check, the projected prior, the initial belief). A learner itself keeps
-only where the leaves of its calls belong.
+All learners of a process that need the same program share it. Programs are kept in one cache of limited size, together
+with everything that is computed from them once: the row check, the projected prior and the initial belief. A learner
+itself stores only which leaves of its calls are rows and which are shared arrays.
 """
 
 import threading
@@ -26,14 +26,14 @@ from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
 from adfpp.model.priors import Block, Projection
 
-_MOST_PROGRAMS = 32  # each has up to a thousand memory maps with all that is compiled for it, of 65,530 a process
+_MOST_PROGRAMS = 32  # a program and its compiled code take up to a thousand memory maps, and a process may have 65,530
 
 
 class Call(NamedTuple):
-    """A public call, resolved.
+    """A call of a learner's method, resolved.
 
     Attributes:
-        entry: The program and what has been computed from it.
+        entry: The program and the things that are computed from it.
         rows: The row arrays, in the program's order.
         shared: The shared arrays.
     """
@@ -49,20 +49,21 @@ class Call(NamedTuple):
 
     @property
     def traced(self) -> bool:
-        """Whether the call is made inside of a JAX transformation, where no value can be looked at."""
+        """Whether the call is made inside a JAX transformation, where values are not known."""
         return any(isinstance(a, Tracer) for a in (*self.rows, *self.shared))
 
 
 @dataclass(eq=False)
 class Entry:
-    """A program in the cache, and what is computed from it once.
+    """A program in the cache, with the things that are computed from it once.
 
     Attributes:
         program: The model as it was read.
-        checked: Whether the numeric row check is through.
-        projection: The projected prior, with the shared arrays that it belongs to.
-        start: As ``projection``: the prior and the belief before any row, for each value of ``revisited``.
-        lock: Held while any of these is computed.
+        checked: Whether the numeric row check has passed.
+        projection: The projected prior, and the shared arrays that it was computed from.
+        start: For each value of ``revisited``, the prior and the belief before any row, and the shared arrays that they
+            were computed from.
+        lock: Locked while one of these is computed.
     """
 
     program: Program
@@ -80,7 +81,7 @@ class _Programs:
         self.buckets: OrderedDict[Any, list[Entry]] = OrderedDict()
 
     def find(self, key: Any, leaves: Sequence[Any]) -> Entry | None:
-        """The entry whose program takes these leaves."""
+        """Returns the entry whose program takes these leaves, or None."""
         with self.lock:
             for entry in self.buckets.get(key, ()):
                 if _takes(entry.program.layout, leaves, entry.program):
@@ -89,7 +90,7 @@ class _Programs:
         return None
 
     def add(self, key: Any, program: Program) -> Entry:
-        """Keeps a program, and forgets the one that has not been used for longest."""
+        """Adds a program, and removes the one that has not been used for the longest time."""
         with self.lock:
             entry = Entry(program)
             self.buckets.setdefault(key, []).append(entry)
@@ -106,7 +107,7 @@ _PROGRAMS = _Programs()
 
 
 class _Signature(NamedTuple):
-    """What a learner knows of calls with the same structure and shapes."""
+    """How calls with the same structure and shapes are resolved."""
 
     entry: Entry
     order_rows: list[int]
@@ -116,7 +117,7 @@ class _Signature(NamedTuple):
 
 @dataclass(frozen=True)
 class _Number:
-    """A leaf's number, in its place."""
+    """The number of a leaf, put in the place of the leaf."""
 
     value: int
 
@@ -126,9 +127,9 @@ class Session:
 
     Args:
         model: The NumPyro model.
-        rows: Names of the arguments that carry rows; found from the model when None.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model.
         moments: How tilted moments are computed.
-        family: How the belief is stored, as the user asked for it.
+        family: How the belief is stored, as the user gave it.
 
     Attributes:
         latest: The program that states of this learner belong to: that of the last ``init``, or the first one read.
@@ -147,7 +148,7 @@ class Session:
     # ------------------------------------------------------------------------------------------ calls
 
     def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
-        """The program of a call, its rows and its shared arrays. The usual way is a flatten and a look-up.
+        """Finds the program of a call, its rows and its shared arrays. Usually this is a flatten and a look-up.
 
         Args:
             args: The model's arguments.
@@ -191,7 +192,7 @@ class Session:
         return call
 
     def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool) -> _Signature:
-        """Reads a call of a new signature."""
+        """Resolves a call of a new signature, and reads the model if need be."""
         _, leaves, names, treedef = bind(self.model, args, kwargs)
         # the order of the call's own leaves among the bound ones
         flat, structure = jax.tree.flatten((args, dict(kwargs)))
@@ -215,25 +216,25 @@ class Session:
         going_on: bool,
     ) -> Entry:
         x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-        asked = (Same(self.model), self.rows, self.moments, self.family, x64, registered_tilts(), treedef)
+        request = (Same(self.model), self.rows, self.moments, self.family, x64, registered_tilts(), treedef)
         with _PROGRAMS.lock:
             now = environment(self.model)
-            # what this learner has read before stays valid for it, whatever has become of the model's surroundings
+            # a program that this learner has read stays valid for it, even if the model's environment has changed
             for seen in dict.fromkeys([now, *self._environments]):
-                entry = _PROGRAMS.find((asked, seen), leaves)
+                entry = _PROGRAMS.find((request, seen), leaves)
                 if entry is not None:
                     break
             else:
                 if going_on:
                     self._explain_mismatch(names, leaves)
                 program = read(self.model, args, kwargs, self.rows, self.moments, self.family)
-                entry = _PROGRAMS.add((asked, now), program)
+                entry = _PROGRAMS.add((request, now), program)
             self._environments[now] = None
         self.latest = self.latest or entry.program
         return entry
 
     def _explain_mismatch(self, names: list[str], leaves: list[Any]) -> None:
-        """In the middle of a stream, names the argument whose rows are not of the shape of the first rows."""
+        """Raises if the rows of an argument do not have the shape of the stream's first rows."""
         if self.latest is None:
             return
         layout = self.latest.layout
@@ -247,7 +248,7 @@ class Session:
                 )
 
     def check(self, call: Call) -> None:
-        """The numeric model check, as soon as two rows have been seen; traced rows cannot be looked at."""
+        """Checks the model with numbers, as soon as two rows have been seen. Traced rows have no values to check."""
         entry = call.entry
         if entry.checked or call.traced:
             return
@@ -260,13 +261,13 @@ class Session:
     # ------------------------------------------------------------------------------------------ priors
 
     def prior(self, call: Call, prior: Any, revisited: bool) -> Prior:
-        """The prior that learning starts from.
+        """Computes the prior that learning starts from.
 
         Args:
             call: The resolved call.
-            prior: A ``Posterior`` in the place of the model's prior, or ``{latent: distribution}`` for some latents.
-            revisited: Whether priors that are matched by moments are factors, to be visited again, as those that depend
-                on other latents always are.
+            prior: A ``Posterior`` that replaces the model's prior, or ``{latent: distribution}`` for some latents.
+            revisited: Whether priors that are matched by moments are factors, which are visited repeatedly. Priors that
+                depend on other latents always are.
         """
         with _PROGRAMS.lock, call.entry.lock:
             prior = self._prior(call, prior, revisited)
@@ -285,11 +286,11 @@ class Session:
             factors += [(g, None) for g in groups[program.latents[i].name]]
         given = set(prior or {})
         for block in projection.blocks:
-            mine = [latent for latent in program.latents if latent.size and latent.where.start in block.where]
-            own = groups[mine[0].name] if len(mine) == 1 and mine[0].name not in given else ()
-            numbers = sum(g.factors.count * g.factors.field_size for g in own)
+            latents = [latent for latent in program.latents if latent.size and latent.where.start in block.where]
+            candidates = groups[latents[0].name] if len(latents) == 1 and latents[0].name not in given else ()
+            numbers = sum(g.factors.count * g.factors.field_size for g in candidates)
             if revisited and not block.how.startswith("exact") and numbers == len(block.where):
-                factors += [(g, block) for g in own]
+                factors += [(g, block) for g in candidates]
             else:
                 blocks.append(block)
         return Prior(blocks, factors)
@@ -304,7 +305,7 @@ class Session:
         return kept[1]
 
     def start(self, call: Call, prior: Any, revisited: bool) -> tuple[Prior, Start]:
-        """The prior, and the belief before any row in buffers of its own; arguments as for ``prior``."""
+        """Computes the prior, and the belief before any row in new buffers. The arguments are those of ``prior``."""
         with _PROGRAMS.lock, call.entry.lock:
             kept = call.entry.start.get(revisited)
             if prior or kept is None or not _same(kept[0], call.shared):
@@ -317,7 +318,7 @@ class Session:
                 if not prior:
                     call.entry.start[revisited] = kept
         blocks, first = kept[1]
-        # a caller may donate its state to a compiled function, which frees the buffers
+        # copied, because a caller may donate its state to a compiled function, which frees the buffers
         return blocks, jax.tree.map(jnp.copy, first)
 
     # ------------------------------------------------------------------------------------------ states
@@ -327,7 +328,7 @@ class Session:
         refuse_foreign(getattr(state, "fingerprint", None), state.belief.mean.shape[-1], program)
 
     def program_of(self, state: Any) -> Program:
-        """The program that a state belongs to.
+        """Returns the program that a state belongs to.
 
         Raises:
             ModelError: When nothing has been read yet, or the state belongs to another model.
@@ -339,19 +340,21 @@ class Session:
 
 
 def refuse_foreign(fingerprint: str | None, size: int, program: Program) -> None:
-    """Refuses a state of another program; the message says what differs."""
+    """Refuses a state of another program, with a message that names the differences."""
     if fingerprint is None or fingerprint == program.fingerprint:
         if size != program.size:
-            raise ModelError(f"The state holds {size} numbers and the model has {program.size}: it belongs to another.")
+            raise ModelError(
+                f"The state has {size} numbers and the model has {program.size}: it belongs to another model."
+            )
         return
     raise ModelError(
         f"The state belongs to another learner: {program.differences(fingerprint)}. Call init again, or start from "
-        "what the state has learned with prior=learner.get_posterior(state), where learner is the one that made it."
+        "the state's posterior: prior=learner.get_posterior(state), where learner is the one that made the state."
     )
 
 
 def posterior_blocks(program: Program, prior: Posterior) -> list[Block]:
-    """Another posterior's belief in this program's order of latents."""
+    """Converts another posterior's belief to this program's order of latents."""
     theirs = {latent.name: latent for latent in prior.latents}
     order = []
     for latent in program.latents:
@@ -391,7 +394,7 @@ def _same(kept: Sequence[np.ndarray], shared: Sequence[Any]) -> bool:
 
 
 def _takes(layout: Layout, leaves: Sequence[Any], program: Program) -> bool:
-    """Whether a program was read for leaves like these: the same fixed values, and the same shapes and dtypes."""
+    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes."""
     if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
         return False
     rows, shared = layout.split(leaves)

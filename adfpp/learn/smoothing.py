@@ -1,8 +1,8 @@
 """Smoothing: with dynamics, the belief about θ at the time of each row, given all rows.
 
-The filter's approximation of a row was made from the rows before it. Further sweeps are EP on the state-space model: a
-row's site is exchanged for a new one against its cavity under the smoothed belief, and both passes are made again with
-the sites in the place of the rows. The passes are in ``passes``; the loop is the one of EP, ``adfpp.learn.ep.iterate``.
+The filter approximates a row given only the rows before it. Further sweeps are EP on the state-space model: each row's
+site is replaced by a new one, computed in its cavity under the smoothed belief, and both passes are repeated with the
+sites in the place of the rows. The passes are in ``passes``; the loop is that of EP, ``adfpp.learn.ep.iterate``.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from adfpp.learn.stream import Log, NotConverged
 from adfpp.model import Program
 
 _RESERVED = frozenset("sweeps tol".split())
-_MOST_BYTES = 2e9  # of covariances; more would not fit a laptop beside everything else
+_MOST_BYTES = 2e9  # for covariances: more would not fit into the memory of a laptop
 _LEAST = 0.05  # damping below which a sweep is not worth its time
 
 
@@ -36,19 +36,19 @@ _LEAST = 0.05  # damping below which a sweep is not worth its time
 class Smoothed:
     """The beliefs of the flat unconstrained θ at the time of each row, given all rows.
 
-    It holds a root ``(N, N)`` for each of the n rows.
+    It has one root ``(N, N)`` of a covariance for each of the n rows.
 
     Attributes:
         program: The model as it was read.
         family: How the beliefs are stored.
         belief: Mean ``(n, N)`` and root ``(n, N, N)``.
-        filtered_mean: ``(n, N)`` as the filter had it: given the rows up to this one.
-        filtered_sd: ``(n, N)``.
+        filtered_mean: ``(n, N)`` means of the filter, given the rows up to this one.
+        filtered_sd: ``(n, N)`` standard deviations of the filter.
         log_evidence: Log p(data): the sum of the filter's log predictive densities; after more sweeps EP's estimate.
-        status: ``(n,)`` ``Status`` codes. At a refused row the belief is made of the other rows.
-        steps: ``(sweeps,)`` how far each sweep moved the beliefs, undamped: the largest move of a mean in sds or of an
-            sd relatively; the first from the filter's.
-        converged: Whether the last sweep moved them by no more than ``tol``, with no site held back.
+        status: ``(n,)`` ``Status`` codes. At a refused row the belief depends on the other rows only.
+        steps: ``(sweeps,)`` how far each sweep moved the beliefs, without damping: the largest move of a mean in sds,
+            or of an sd relatively. The first number is the distance from the beliefs of the filter.
+        converged: Whether the last sweep moved the beliefs by no more than ``tol``, and exchanged all sites.
     """
 
     program: Program
@@ -72,7 +72,7 @@ class Smoothed:
         return _spread(np.asarray(self.belief.scale))
 
     def at(self, row: int) -> Posterior:
-        """The belief at the time of a row, as the posterior that it is."""
+        """The posterior at the time of a row."""
         mean, scale = self.belief
         return Posterior(self.program, self.family, Belief(jnp.asarray(mean[row]), jnp.asarray(scale[row])))
 
@@ -90,11 +90,12 @@ def smooth(
 ) -> Smoothed:
     """Filters a whole stream of rows and smooths it backwards.
 
-    For a linear Gaussian model this is the Kalman filter with the Rauch-Tung-Striebel smoother, and exact. For others
-    the filter's approximation of each row remains; ``sweeps`` above 1 improve it, as EP does for a constant θ.
+    For a linear Gaussian model this is the Kalman filter with the Rauch-Tung-Striebel smoother, and exact. For other
+    models each row is approximated given the rows before it; more than one of ``sweeps`` improve this, as EP does for a
+    constant θ.
 
-    Up to three ``(N, N)`` roots a row are in memory at a time: 10,000 rows of 20 numbers take 96 MB. What would
-    take more than 2 GB is refused.
+    Up to three ``(N, N)`` roots for each row are in memory at a time: 10,000 rows of 20 numbers take 96 MB. A call that
+    would take more than 2 GB is refused.
 
     Example:
         ::
@@ -110,9 +111,9 @@ def smooth(
         rng_key: As for ``adf.init``.
         prior: As for ``adf.init``.
         dt: ``(n,)`` time since the row before; 1 when None.
-        sweeps: How often the rows are visited at most: 1 for a filter and one backward pass.
-        tol: With more sweeps, what no mean (in sds) and no sd (relatively) may move by for them to end.
-        progress_bar: Whether to show one.
+        sweeps: The largest number of sweeps; 1 means the filter and one backward pass.
+        tol: Sweeps end when no mean moves by more than this (in sds), and no sd (relatively).
+        progress_bar: Whether to show a progress bar.
         **kwargs: The model's keyword arguments.
     """
     _check(adf, sweeps, tol)
@@ -121,7 +122,7 @@ def smooth(
     own, gaps = adf.without_dt(kwargs)
     call = adf.resolve(args, own)
     program, total = call.program, call.rows[0].shape[0]
-    if not program.family.sites_in_field:  # a discrete latent makes the family a product without being asked
+    if not program.family.sites_in_field:  # a discrete latent always makes the family a product
         raise ValueError(_no_product({v.name: v.native.name for v in program.latents if v.native is not None}))
     dtype = np.dtype(program.dtype)
     _refuse_large(total, program.size, dtype)
@@ -161,14 +162,14 @@ def smooth(
 
 
 def _check(adf: ADF, sweeps: int, tol: float) -> None:
-    """Refuses what cannot be smoothed."""
+    """Refuses learners and options that cannot be smoothed."""
     if not isinstance(adf, ADF):
         raise TypeError(f"smooth takes an adfpp.ADF with dynamics; it was given a {type(adf).__name__}.")
     if isinstance(adf.dynamics, Static):
         raise ValueError(
             "There is nothing to smooth: without dynamics θ is the same at every row, and there is one posterior "
-            "for all of them. Give the ADF dynamics=adfpp.RandomWalk(...), say; for a better posterior of a constant θ "
-            "use adfpp.EP."
+            "for all of them. Give the ADF dynamics, for example dynamics=adfpp.RandomWalk(...). For a better "
+            "posterior of a constant θ use adfpp.EP."
         )
     if not hasattr(adf.dynamics, "transition"):
         raise TypeError(f"{type(adf.dynamics).__name__} needs a method transition(belief, setup, gap) to be smoothed.")
@@ -178,7 +179,7 @@ def _check(adf: ADF, sweeps: int, tol: float) -> None:
     if not adf.family.sites_in_field:
         raise ValueError(
             f"smooth needs family='full': the {adf.family.name} family forgets how θ at one row depends on θ "
-            "at the next. Make the learner with adfpp.ADF(model, family='full', dynamics=...)."
+            "at the next row. Make the learner with adfpp.ADF(model, family='full', dynamics=...)."
         )
     if sweeps < 1 or not tol > 0.0:
         raise ValueError(f"sweeps must be at least 1 and tol positive; they are {sweeps} and {tol}.")
@@ -201,8 +202,8 @@ def _refuse_large(total: int, size: int, dtype: np.dtype) -> None:
     if needed > _MOST_BYTES:
         raise ValueError(
             f"Smoothing {total} rows of {size} numbers would take {needed / 1e9:.1f} GB for covariances; at most "
-            f"{_MOST_BYTES / 1e9:.0f} GB are allowed. Smooth a stretch of the rows at a time, beginning from the "
-            "posterior of those before: prior=adf.get_posterior(state)."
+            f"{_MOST_BYTES / 1e9:.0f} GB are allowed. Smooth the rows in parts, each starting from the "
+            "posterior of the rows before it: prior=adf.get_posterior(state)."
         )
 
 
@@ -211,20 +212,20 @@ def _refuse_large(total: int, size: int, dtype: np.dtype) -> None:
 
 @dataclass
 class _Current:
-    """What smoothing has reached.
+    """The results of smoothing so far.
 
     Attributes:
         start: The belief before the first row.
-        gaps: ``(n,)`` by how much time θ moves before each row.
-        taken: ``(n,)`` which rows were absorbed by the filter.
+        gaps: ``(n,)`` the time for which θ moves before each row.
+        taken: ``(n,)`` booleans: which rows were absorbed by the filter.
         belief: The smoothed beliefs.
         sites: The rows' sites.
         info: What happened to the rows in the filter.
-        status: ``(n,)``.
-        filtered_mean: ``(n, N)``.
-        filtered_sd: ``(n, N)``.
-        log_evidence: Of all rows.
-        held: ``(n,)`` rows whose sites could not be exchanged in the last sweep.
+        status: ``(n,)`` ``Status`` codes of the last sweep.
+        filtered_mean: ``(n, N)`` means of the filter.
+        filtered_sd: ``(n, N)`` standard deviations of the filter.
+        log_evidence: Log evidence of all rows.
+        held: ``(n,)`` booleans: rows whose sites could not be exchanged in the last sweep.
         replayed: The forward pass with the sites in the place of the rows.
     """
 
@@ -254,7 +255,7 @@ def _filter_and_smooth(passes: Passes, start: Belief, gaps: np.ndarray) -> _Curr
 
 @dataclass(frozen=True)
 class _Smoothing(Schedule[Passes, _Current]):
-    """The first step is the filter with one backward pass; every other exchanges the rows' sites."""
+    """The first step is the filter with one backward pass. The other steps exchange the rows' sites."""
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
@@ -281,14 +282,14 @@ class _Smoothing(Schedule[Passes, _Current]):
         current.belief = problem.backward(after.belief, current.gaps)
         current.status, current.held = status, current.taken & (status == Status.HELD)
         current.sites = after.sites
-        # only what the next step needs: the beliefs of the forward pass are as large as the smoothed ones
+        # the next step does not need the beliefs of the forward pass, which are as large as the smoothed ones
         current.replayed = after._replace(belief=None)
         size = _step(mean, sd, current.belief, damping)
         return Step(size, damping, done=size <= problem.tol and not after.held.any())
 
 
 def _step(mean: Any, sd: np.ndarray, after: Belief, damping: float) -> float:
-    """The largest move of a mean, in the smaller of both sds, or of an sd relatively, had it not been damped."""
+    """The size of a step without damping: the largest move of a mean (in the smaller sd) or of an sd (relatively)."""
     new = _spread(np.asarray(after.scale))
     moved = np.abs(np.asarray(after.mean) - mean) / np.minimum(sd, new)
     return float(max(moved.max(), np.abs(np.log(new / sd)).max())) / damping

@@ -1,8 +1,8 @@
-"""Where learning starts: the Gaussian part of the prior, first sites for the rest of it, and the belief that they make.
+"""Makes the belief that learning starts from, and its parts.
 
-The *base* is what of the prior is Gaussian, as ``|K θ - c|²/2``; it may leave directions of θ open. Prior factors, of
-sites whose priors depend on other sites or are not Gaussian, have sites from the beginning, made from the prior's own
-draws or moments: with them the belief is proper before any row.
+The *base* is the Gaussian part of the prior, ``exp(-|K θ - c|²/2)``. It need not be proper in all directions of θ. The
+rest of the prior are *prior factors*: those of latents whose prior depends on other latents or is not Gaussian. Each
+gets an initial site approximation from draws or moments of the prior. The base times these sites is a proper belief.
 """
 
 import math
@@ -36,11 +36,11 @@ class Base(NamedTuple):
 
 
 class ThetaBase(NamedTuple):
-    """As ``Base``, for families whose sites are natural parameters of θ.
+    """The part of a prior that belongs to the family itself, for families whose sites are natural parameters of θ.
 
     Attributes:
-        natural: Natural parameters of the prior's blocks; where there are none, of a flat density.
-        log_norm: ``()`` log of the integral that makes the blocks densities.
+        natural: Natural parameters of the prior's blocks; those of a flat density in coordinates without a block.
+        log_norm: ``()`` log of the integral of the blocks as unnormalised densities.
     """
 
     natural: jax.Array
@@ -48,11 +48,11 @@ class ThetaBase(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """A prior as learning takes it.
+    """A prior, split into a Gaussian part and factors.
 
     Attributes:
-        blocks: Its Gaussian part.
-        factors: Its other factors, each with the Gaussian that matches its site's prior if that is known.
+        blocks: The Gaussian part.
+        factors: The other factors, each with the Gaussian that matches the prior of its latent, if this is known.
     """
 
     blocks: Sequence[Block]
@@ -60,10 +60,10 @@ class Prior(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where learning starts.
+    """The belief and the sites before any row.
 
     Attributes:
-        belief: Before any row.
+        belief: The belief before any row.
         priors: ``{key: (E, numbers)}`` the sites of the prior factors.
     """
 
@@ -72,7 +72,7 @@ class Start(NamedTuple):
 
 
 def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
-    """The Gaussian part of a prior that consists of these blocks."""
+    """Makes the Gaussian part of a prior from its blocks."""
     roots, centres, constant = [], [], 0.0
     for block in blocks:
         wide = np.zeros((len(block.where), size))
@@ -87,7 +87,7 @@ def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
 
 
 def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBase:
-    """What of a prior consists of these blocks, for families whose sites are natural parameters of θ."""
+    """As ``base_of``, for families whose sites are natural parameters of θ."""
     belief: Any = start.belief
     priors = start.priors
     natural = family.natural(belief) - sum(jnp.sum(a, 0) for a in priors.values())
@@ -106,15 +106,15 @@ def begin(
     inputs: Sequence[jax.Array],
     sampler: Callable[[jax.Array], jax.Array],
 ) -> Start:
-    """The belief and the sites of prior factors before any row.
+    """Makes the belief and the sites of the prior factors before any row.
 
     Args:
-        family: How the belief is held.
+        family: How the belief is stored.
         size: Length of θ.
-        dtype: Of θ.
+        dtype: The dtype of θ.
         prior: The prior.
-        inputs: What the prior's factors take in the place of a row's arrays.
-        sampler: ``key -> θ``, a draw from the prior, for factors of which no Gaussian is known.
+        inputs: The arrays that the prior factors take in the place of a row's arrays.
+        sampler: ``key -> θ``, a draw from the prior, for factors without a known Gaussian.
     """
     blocks, factors = prior
     if not factors:
@@ -137,7 +137,7 @@ def begin(
             i, j = np.tril_indices(len(b))
             rows.append(np.concatenate([nu, weight[i, j]]))
         sites[group.key] = jnp.asarray(np.stack(rows), dtype)
-    # scaled so that vague and narrow directions do not drown each other
+    # scaled to a unit diagonal, so that narrow directions are not lost in the rounding of vague ones
     unit = 1.0 / np.sqrt(np.diag(precision))
     lower = np.linalg.cholesky(precision * np.outer(unit, unit))
     root = unit[:, None] * np.linalg.inv(lower).T
@@ -153,10 +153,10 @@ def _fields(factors: Factor, size: int, dtype: np.dtype, inputs: Sequence[jax.Ar
 def _first_site(
     a: np.ndarray, b: np.ndarray, own: np.ndarray, block: Block | None, draws: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Slope ``(k,)`` and precision ``(k, k)`` of a factor's first site.
+    """Slope ``(k,)`` and precision ``(k, k)`` of a factor's initial site.
 
-    It is what the prior says of the directions of the field in which its own site enters; of the others it says
-    nothing.
+    The site has the prior's moments in the directions of the field that the factor's own latent enters. In the other
+    directions it is constant.
     """
     if not len(b):
         return np.zeros(0), np.zeros((0, 0))
@@ -182,7 +182,7 @@ def _first_site(
 
 
 def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of draws ``(S, r)``; of their middle part where heavy tails would make them meaningless."""
+    """Mean and covariance of draws ``(S, r)``; robust estimates where the draws have heavy tails."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
     inner = (high - low) / 1.349
     sd = values.std(0)
@@ -202,15 +202,15 @@ def _begin_in_theta(
     factors: Sequence[tuple[PriorGroup, Block | None]],
     draws: np.ndarray | None,
 ) -> Start:
-    """For families that forget correlations: a coupled site begins with its marginal moments, shared by its factors."""
+    """For families that forget correlations: all factors of a latent together have its marginal moments initially."""
     given = list(blocks)
-    for site, block in {group.latent.name: (group.latent, block) for group, block in factors}.values():
-        where = np.arange(site.where.start, site.where.stop)
+    for latent, block in {group.latent.name: (group.latent, block) for group, block in factors}.values():
+        where = np.arange(latent.where.start, latent.where.stop)
         if block is not None:
             given.append(block)
-        elif site.native is not None:
+        elif latent.native is not None:
             assert draws is not None
-            given.append(block_of_draws(site, draws, dtype))
+            given.append(block_of_draws(latent, draws, dtype))
         else:
             assert draws is not None
             centre, spread = zip(*(_robust(draws[:, i : i + 1]) for i in where), strict=True)
@@ -225,7 +225,7 @@ def _begin_in_theta(
         elements = np.asarray(group.factors.elements)
         if count == len(where) and siblings == 1:
             own[np.arange(count), where[elements]] = 1.0
-        else:  # factors that share the site share its first site, too
+        else:  # the factors of one latent divide its precision equally
             own[:, where] = 1.0 / (count * siblings)
         sites[group.key] = jax.vmap(lambda part: family.first_site(belief, part))(jnp.asarray(own, dtype))
     return Start(belief, sites)

@@ -1,4 +1,4 @@
-"""A run over a stream: its chunks, its log, its progress bar and its interruption."""
+"""Parts of a run over a stream: its chunks, its log, its progress bar and its interruption."""
 
 import contextlib
 import warnings
@@ -11,11 +11,11 @@ from adfpp.engine.status import RowInfo, Status
 
 
 class ADFTotals(NamedTuple):
-    """The info of a run reduced to totals.
+    """The info of a run, as totals over all rows.
 
     Attributes:
         log_z: Sum of the log predictive densities: the log evidence of the rows absorbed.
-        counts: Rows by ``Status`` code, ``(len(Status),)``.
+        counts: ``(len(Status),)`` number of rows with each ``Status`` code.
         error: The largest estimated error.
     """
 
@@ -25,12 +25,12 @@ class ADFTotals(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """The belief along a run, as it was after some of its rows.
+    """The belief after some of the rows of a run.
 
     Attributes:
-        rows: ``(T,)`` rows of the run seen so far, in the order in which they were folded.
+        rows: ``(T,)`` number of rows absorbed or refused so far.
         mean: ``(T, N)`` mean of the flat unconstrained θ.
-        sd: ``(T, N)`` its marginal sds.
+        sd: ``(T, N)`` marginal standard deviations of θ.
         log_z: ``(T,)`` sum of the log predictive densities since the step before.
         status: ``(T,)`` the worst ``Status`` code since the step before.
     """
@@ -43,7 +43,7 @@ class Trajectory(NamedTuple):
 
 
 class Recorder:
-    """Keeps the belief after every so many rows, and what became of the rows in between."""
+    """Records the belief after every ``every`` rows, and what happened to the rows in between."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -51,7 +51,7 @@ class Recorder:
         self.log_z, self.status = 0.0, 0
 
     def add(self, now: RowInfo, stop: int, total: int, moments: Callable[[], tuple[Any, Any]]) -> None:
-        """Takes in a chunk's info, and at a step's end the belief's mean and sds."""
+        """Adds the info of a chunk, and at the end of a step the mean and the sds of the belief."""
         self.log_z += float(np.sum(now.log_z, dtype=float))
         self.status = max(self.status, int(np.max(now.status)))
         if stop % self.every == 0 or stop == total:
@@ -60,7 +60,7 @@ class Recorder:
             self.log_z, self.status = 0.0, 0
 
     def trajectory(self, size: int) -> Trajectory:
-        """All steps so far."""
+        """All steps so far, as arrays."""
         if not self.steps:
             return Trajectory(np.zeros(0, int), np.zeros((0, size)), np.zeros((0, size)), np.zeros(0), np.zeros(0, int))
         rows, mean, sd, log_z, status = zip(*self.steps, strict=True)
@@ -72,11 +72,11 @@ class RowsMarked(UserWarning):
 
 
 class NotConverged(UserWarning):
-    """A run of EP ended before its sites had settled."""
+    """A run of EP or of smoothing ended before it had converged."""
 
 
 class Log:
-    """What a run keeps of its rows' info: all of it, some of it, or totals."""
+    """Collects the info of the rows of a run: of all rows, of some rows, or totals."""
 
     def __init__(self, keep: str | int, total: int, order: np.ndarray | None) -> None:
         self.keep, self.total, self.order, self.seen = keep, total, order, 0
@@ -85,7 +85,7 @@ class Log:
         self.counts = np.zeros(len(Status), int)
 
     def add(self, now: RowInfo, start: int) -> None:
-        """Takes in a chunk's info, whose first row is the ``start``-th."""
+        """Adds the info of a chunk, whose first row has the number ``start``."""
         self.seen = start + len(now.status)
         self.log_z += float(np.sum(now.log_z, dtype=float))
         self.error = max(self.error, float(np.max(now.error)))
@@ -96,7 +96,7 @@ class Log:
             self.parts.append(RowInfo(*(a[-start % self.keep :: self.keep] for a in now)))
 
     def info(self, seen: int) -> Any:
-        """What the user gets, in the order of the data where all rows were seen."""
+        """The info for the user, in the order of the data if all rows were visited."""
         if self.keep == "totals":
             return ADFTotals(np.asarray(self.log_z), self.counts, np.asarray(self.error))
         if not self.parts:
@@ -108,12 +108,12 @@ class Log:
         return joined
 
     def warn(self) -> None:
-        """One warning a run, with counts and advice."""
+        """Gives one warning for the whole run, with counts and advice."""
         warn_of_rows(self.counts, stacklevel=4)
 
 
 def warn_of_rows(counts: np.ndarray, stacklevel: int) -> None:
-    """Warns about rows that were refused or absorbed inaccurately; ``counts`` are of rows by ``Status`` code."""
+    """Warns about rows that were refused or absorbed inaccurately; ``counts`` has their numbers by ``Status`` code."""
     bad = [(s, int(counts[s])) for s in Status if s.warned and counts[s]]
     if bad:
         words = "; ".join(f"{c} {s.name} ({s.advice})" for s, c in bad)
@@ -122,27 +122,29 @@ def warn_of_rows(counts: np.ndarray, stacklevel: int) -> None:
 
 
 class Interrupted(Exception):
-    """Ctrl-C inside a run."""
+    """A run was interrupted by Ctrl-C."""
 
 
 @contextlib.contextmanager
 def interruptible(reached: int, total: int) -> Iterator[None]:
-    """Turns Ctrl-C inside into a warning and ``Interrupted``."""
+    """Turns Ctrl-C inside of it into a warning and ``Interrupted``."""
     try:
         yield
     except KeyboardInterrupt:
-        warnings.warn(f"Interrupted after {reached} of {total} rows; the state reached is returned.", stacklevel=4)
+        warnings.warn(
+            f"Interrupted after {reached} of {total} rows; the state after these rows is returned.", stacklevel=4
+        )
         raise Interrupted from None
 
 
 @contextlib.contextmanager
 def progress(total: int, show: bool, score: str = "log score {:.3f}") -> Iterator[Callable[[int, Log], None]]:
-    """A function ``bar(rows, log)`` that moves a progress bar, or does nothing.
+    """Gives a function ``bar(rows, log)`` that moves a progress bar, or does nothing.
 
     Args:
-        total: Rows.
-        show: Whether there is a bar.
-        score: What to say of the mean of what the log sums, over the rows that were not refused.
+        total: Number of rows.
+        show: Whether to show a bar.
+        score: The format of the mean log predictive density over the rows that were not refused.
     """
     if not show:
         yield lambda rows, log: None
@@ -162,26 +164,26 @@ def progress(total: int, show: bool, score: str = "log score {:.3f}") -> Iterato
 
 @contextlib.contextmanager
 def announced(total: int, unit: str, show: bool) -> Iterator[Callable[[str], None]]:
-    """A function that says which of some long parts begins, on a progress bar with a step a part."""
+    """Gives a function that shows which part of a long run begins, on a progress bar with one step for each part."""
     if not show:
         yield lambda name: None
         return
     from tqdm.auto import tqdm
 
     with tqdm(total=total, unit=unit) as bar:
-        begun: list[str] = []
+        started: list[str] = []
 
-        def say(name: str) -> None:
-            bar.update(len(begun[-1:]))
+        def announce(name: str) -> None:
+            bar.update(len(started[-1:]))
             bar.set_description(name)
-            begun.append(name)
+            started.append(name)
 
-        yield say
-        bar.update(len(begun[-1:]))
+        yield announce
+        bar.update(len(started[-1:]))
 
 
 def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, int]]:
-    """Where chunks of at most ``chunk`` rows start and stop, such that every ``every``-th row ends one."""
+    """Start and stop of chunks of at most ``chunk`` rows, such that a chunk ends after every ``every`` rows."""
     every = every or total
     for begin in range(0, total, every):
         end = min(begin + every, total)
@@ -190,7 +192,7 @@ def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, 
 
 
 def padded(a: Any, length: int) -> Any:
-    """Rows with zeros behind them, ``length`` in all; as they are where there are as many."""
+    """Rows padded with zeros to ``length`` rows; unchanged if they are as many."""
     if a.shape[0] == length:
         return a
     a = np.asarray(a)
@@ -199,11 +201,11 @@ def padded(a: Any, length: int) -> Any:
     return out
 
 
-_CHUNK_BYTES = 1 << 26
+_CHUNK_BYTES = 1 << 26  # 64 MB of rows in one chunk, a small part of the memory
 
 
 def suitable_chunk(rows: Sequence[Any], total: int) -> int:
-    """Rows a chunk: a power of two that fits the memory set aside and reaches no further than the stream."""
+    """The number of rows in a chunk: a power of two that takes at most 64 MB and is no longer than the stream."""
     row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
     largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))
     return min(1 << (largest.bit_length() - 1), 1 << (total - 1).bit_length())

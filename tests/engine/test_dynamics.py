@@ -148,7 +148,7 @@ def test_time_passes_over_a_refused_row() -> None:
 def test_bad_dynamics_are_named() -> None:
     """Wrong sites, matrices, factors and gaps are refused in words."""
     x, y, _ = stream(6, 4)
-    with pytest.raises(ValueError, match="sites.*nope"):
+    with pytest.raises(ValueError, match="latents.*nope"):
         ADF(linear, dynamics=RandomWalk({"nope": 1.0})).init(jax.random.key(0), x, y=y)
     with pytest.raises(ValueError, match="negative eigenvalues"):
         ADF(linear, dynamics=RandomWalk(np.diag([1.0, 1, 1, -1]))).init(jax.random.key(0), x, y=y)

@@ -66,7 +66,7 @@ def test_the_local_number_is_integrated_out() -> None:
     """The tilt, the marginal density and the posterior of z, by conjugate algebra."""
     factor = gaussian()
     assert factor.local is factor and (factor.numbers, factor.combinations, factor.field_size) == (1, 1, 1)
-    assert factor.why.endswith("1 local number in it") and not factor.divisible and factor.tail is None
+    assert factor.why.endswith("including 1 local number") and not factor.divisible and factor.tail is None
 
     @jax.jit
     def answers(y: Array, mean: Array, scale: Array) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Families of approximate posteriors: ``base`` is the protocol, and each family has a module of its own."""
+"""Families of approximate posteriors. ``base`` defines the protocol, and each family has its own module."""
 
 from adfpp.engine.families.base import Belief, Exchange, Family, Gaussian, Outside, Window, combine
 from adfpp.engine.families.diagonal import Diagonal

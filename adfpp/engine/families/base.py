@@ -1,12 +1,12 @@
-"""What a family of approximate posteriors has to know: the protocol that the kernel, the learners and judges use.
+"""The protocol of families of approximate posteriors, which the kernel, the learners and the judges use.
 
-A family is a frozen class without state. It says how a belief starts from a prior, what the cavity distribution of a
-factor is, what a factor's tilted moments make of the belief and of the factor's site, and what the belief's marginals,
-draws and densities are. Nothing outside of this package asks which family it has.
+A family is a frozen class without state. It defines how a belief is made from a prior, the cavity distribution of a
+factor, the change of the belief and of the factor's site that follows from tilted moments, and the marginals, draws and
+densities of a belief. The code outside of this package works for every family.
 
-There are two kinds. Where the projection changes nothing but the field (the full Gaussian), a site is a Gaussian in the
-field: ``sites_in_field`` is true. Where the projection also forgets correlations, a site is a vector of natural
-parameters of θ itself (``InTheta`` in ``in_theta.py``).
+There are two kinds. For the full Gaussian, the projection changes only the field of the factor. A site is then a
+Gaussian in the field, and ``sites_in_field`` is true. For the other families, the projection also forgets correlations.
+A site is then a vector of natural parameters of θ itself (``InTheta`` in ``in_theta.py``).
 """
 
 import math
@@ -27,7 +27,7 @@ class Belief(NamedTuple):
     """A Gaussian over θ.
 
     Attributes:
-        mean: ``(N,)``.
+        mean: ``(N,)`` the mean.
         scale: A root of the covariance: ``(N, N)`` full, ``(N,)`` diagonal, ``()`` spherical.
     """
 
@@ -36,16 +36,16 @@ class Belief(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A belief while a few rows are absorbed, slot by slot; a slot is one row of A.
+    """A belief while a small number of rows is absorbed, slot by slot. A slot is one row of A.
 
     Attributes:
-        belief: The current one (row by row), or the one from before the window (blocked).
-        matrix: ``(T, N)``: the fields' A, or A S when blocked.
-        value: ``(T,)``: the fields at the mean when the window was opened.
-        start: ``(N,)`` that mean; blocked it is the belief's.
+        belief: The current belief (row by row), or the belief before the window (blocked).
+        matrix: ``(T, N)`` A of the fields, or A S when blocked.
+        value: ``(T,)`` the fields at the mean when the window was opened.
+        start: ``(N,)`` that mean; when blocked, it is the mean of the belief.
         directions: ``(T, N)`` blocked only: Q of the slots absorbed so far.
-        weights: ``(T, T)`` blocked only: W, such that the root is now S (I + Uᵀ W U), U the directions.
-        steps: ``(T,)`` blocked only: y, such that the mean is now m + S Uᵀ y.
+        weights: ``(T, T)`` blocked only: W, such that the current root is S (I + Uᵀ W U), with U the directions.
+        steps: ``(T,)`` blocked only: y, such that the current mean is m + S Uᵀ y.
     """
 
     belief: Any
@@ -61,7 +61,7 @@ class Exchange(NamedTuple):
     """How site approximations are exchanged for new ones.
 
     Attributes:
-        power: ``()`` the fraction of a factor that is tilted with at a time.
+        power: ``()`` the power of a factor that is multiplied in at a time.
         damping: ``()`` the fraction of the step that is applied, in (0, 1].
     """
 
@@ -73,12 +73,12 @@ class Outside(NamedTuple):
     """The cavity distribution of one factor: the belief without (a fraction of) the factor's site.
 
     Attributes:
-        mean: ``(k,)`` of the field.
+        mean: ``(k,)`` mean of the field.
         scale: ``(k, k)`` lower triangular root of the field's covariance.
-        power: What the factor is raised to in the tilted distribution; None for the factor as it is.
+        power: The power of the factor in the tilted distribution; None for the factor itself.
         finite: ``()`` whether the numbers of the field are finite.
-        whole: ``()`` whether all of the site could be removed that was asked for.
-        own: What else the family needs to go on from here.
+        whole: ``()`` whether the requested fraction of the site could be removed.
+        own: Other values that the family needs for the next steps.
     """
 
     mean: jax.Array
@@ -94,8 +94,9 @@ class Answer(NamedTuple):
 
     Attributes:
         tilted: The moments of its field, or the message where the rule gives one.
-        saturated: ``()`` whether a probability was limited to the dtype's largest certainty; None where there is none.
-        own: What else the family needs to project.
+        saturated: ``()`` whether a probability was limited to the dtype's largest certainty; None if the family has no
+            probabilities.
+        own: Other values that the family needs for the projection.
     """
 
     tilted: Tilted | Message
@@ -104,14 +105,14 @@ class Answer(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one factor would change.
+    """The proposed change by one factor.
 
     Attributes:
         site: The factor's site after the visit; None for a factor that has no site.
-        evidence: ``()`` what the factor adds to the log evidence; None for a factor that has no site.
-        clamped: ``()`` whether the site's precision was set to 0, being negative by no more than its error.
+        evidence: ``()`` the factor's contribution to the log evidence; None for a factor that has no site.
+        clamped: ``()`` whether the site's precision was set to 0, because it was negative by no more than its error.
         proper: ``()`` whether cavity and projection are proper.
-        own: What the family applies to its belief.
+        own: The change of the belief, in the form that the family uses.
     """
 
     site: jax.Array | None
@@ -130,42 +131,42 @@ class Family(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What users call the family."""
+        """The name of the family for users."""
 
     # ---------------------------------------------------------------------------------- from the prior, and back
 
     def split(self, blocks: Sequence[Any]) -> list[Any]:
-        """The prior's independent blocks, cut where the family cuts θ into parts."""
+        """Splits the prior's independent blocks where the family splits θ into parts."""
         return list(blocks)
 
     @abstractmethod
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Any:
-        """The belief that matches independent prior blocks."""
+        """Makes the belief that matches independent prior blocks."""
 
     @abstractmethod
     def blocks(self, belief: Any) -> list[Any]:
-        """The belief as independent blocks: (places, mean, root), and natural parameters if it is not Gaussian."""
+        """Returns the belief as independent blocks: (places, mean, root), and natural parameters if not Gaussian."""
 
     # ---------------------------------------------------------------------------------- rows in a window
 
     def rows_per_window(self, size: int, slots: int) -> int:
-        """How many rows are worth one window. More than one only where rows can be absorbed before the projection."""
+        """The best number of rows in a window. It is 1 for families that project after each row."""
         return 1
 
     def width(self, size: int) -> int:
-        """Length to which θ is padded with zeros while rows are absorbed one by one, for even vector registers."""
+        """Length to which θ is padded with zeros while rows are absorbed one by one, to fill whole vector registers."""
         return size
 
     def pad(self, belief: Any, width: int) -> Any:
-        """The belief padded to this length."""
+        """Pads the belief to this length."""
         return belief
 
     def trim(self, belief: Any, size: int) -> Any:
-        """The belief without its padding."""
+        """Removes the padding of the belief."""
         return belief
 
     def origin(self, mean: jax.Array) -> jax.Array:
-        """The θ at which fields are expanded: the mean, unless a family needs exact values elsewhere."""
+        """The θ at which h of the fields is computed: the mean, unless a family needs exact values at another θ."""
         return mean
 
     def open(self, belief: Any, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
@@ -173,13 +174,13 @@ class Family(ABC):
         return Window(belief, matrix, value, self.origin(belief.mean))
 
     def close(self, window: Window) -> Any:
-        """The belief with everything in the window absorbed."""
+        """Returns the belief after all rows of the window."""
         return window.belief
 
     # ---------------------------------------------------------------------------------- one factor
 
     def draws(self, factor: Factor) -> bool:
-        """Whether the tilted moments of a factor are made of random points."""
+        """Whether the tilted moments of a factor are computed from random points."""
         return factor.draws
 
     def error_limit(self, factor: Factor, dtype: Any) -> float | None:
@@ -190,10 +191,10 @@ class Family(ABC):
     def cavity(
         self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
-        """The cavity distribution of a factor; without a site it is the belief."""
+        """Computes the cavity distribution of a factor; without a site it is the belief."""
 
     def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Any) -> Answer:
-        """The tilted distribution of one element of a factor group."""
+        """Computes the tilted distribution of one element of a factor group."""
         return Answer(ready.tilt(element, outside.mean, outside.scale, outside.power))
 
     @abstractmethod
@@ -205,39 +206,39 @@ class Family(ABC):
         site: jax.Array | None,
         exchange: Exchange | None,
     ) -> Update:
-        """The projection, and with a site the site that takes the place of the old one."""
+        """Projects the tilted distribution, and computes the new site if the factor has a site."""
 
     @abstractmethod
     def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
-        """Applies an update where it is accepted; otherwise the window stays the same bit for bit."""
+        """Applies an update if it is accepted; otherwise the window stays the same bit for bit."""
 
     def initial_damping(self, factors: Sequence[Factor]) -> float:
-        """The damping with which sweeps in sequence begin."""
+        """The damping of the first sequential sweep."""
         return 1.0
 
     # ---------------------------------------------------------------------------------- natural parameters
 
     @abstractmethod
     def site_numbers(self, field_size: int, size: int) -> int:
-        """Numbers that the site of a factor holds."""
+        """The number of numbers in the site of a factor."""
 
     @abstractmethod
     def natural(self, belief: Any) -> jax.Array:
-        """Natural parameters in one vector; of a Gaussian slope and precision."""
+        """Returns the natural parameters in one vector; for a Gaussian these are slope and precision."""
 
     @abstractmethod
     def from_natural(self, natural: jax.Array, size: int) -> tuple[Any, jax.Array]:
-        """The belief with these natural parameters, and whether it is proper."""
+        """Returns the belief with these natural parameters, and whether it is proper."""
 
     @abstractmethod
     def log_norm(self, belief: Any) -> jax.Array:
-        """Log of the integral of ``exp(natural · T)``, without its multiple of log 2π."""
+        """Log of the integral of ``exp(natural · T)``, without the terms ½ log 2π of Gaussian numbers."""
 
     @abstractmethod
     def gaussian_size(self, size: int) -> int:
-        """How many of the numbers are Gaussian: half as many multiples of log 2π are left out of ``log_norm``."""
+        """The number of Gaussian numbers in θ: for each of them ``log_norm`` omits ½ log 2π."""
 
-    # ---------------------------------------------------------------------------------- what others ask of a belief
+    # ---------------------------------------------------------------------------------- properties of a belief
 
     @abstractmethod
     def spread(self, belief: Any, size: int) -> jax.Array:
@@ -245,22 +246,22 @@ class Family(ABC):
 
     @abstractmethod
     def distance(self, before: Any, after: Any) -> jax.Array:
-        """How far a belief has moved: no direction's mean by more standard deviations, no spread by more relatively."""
+        """How far a belief has moved: an upper bound of the moves of means (in sds) and of sds (relatively)."""
 
     @abstractmethod
     def sample(self, rng_key: jax.Array, belief: Any, count: int) -> jax.Array:
-        """Independent draws ``(count, N)`` of θ."""
+        """Draws ``count`` independent samples ``(count, N)`` of θ."""
 
     @abstractmethod
     def log_prob(self, belief: Any, theta: jax.Array) -> jax.Array:
         """Log density ``(...)`` at θ ``(..., N)``."""
 
     def family_of(self, latent: str) -> str:
-        """Name of the family that holds a latent."""
+        """The name of the family that stores a latent."""
         return self.name
 
     def describe(self, factor: Factor) -> tuple[str, str]:
-        """The rule that computes a factor's moments under this family, and the reason for it, in words."""
+        """Describes the rule that computes a factor's moments under this family, and the reason for it."""
         return type(factor.rule).__name__, factor.why
 
 
@@ -279,11 +280,11 @@ class Gaussian(Family):
 
     @abstractmethod
     def share(self, belief: Belief, site: jax.Array) -> jax.Array:
-        """Shares ``(N,)`` of the belief's precisions that a site in θ makes up, or bounds of them from above."""
+        """The share ``(N,)`` of a site in θ in each of the belief's precisions, or upper bounds of the shares."""
 
     @abstractmethod
     def first_site(self, belief: Belief, shares: jax.Array) -> jax.Array:
-        """A site in θ that makes up these shares ``(N,)`` of the belief."""
+        """Makes a site in θ that has these shares ``(N,)`` of the belief."""
 
     @abstractmethod
     def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
@@ -291,11 +292,11 @@ class Gaussian(Family):
 
     @abstractmethod
     def widen(self, belief: Belief, factor: jax.Array, noise: jax.Array) -> Belief:
-        """Covariance times factor², plus noise noiseᵀ (the noise in the family's own shape of root)."""
+        """Multiplies the covariance by factor², and adds noise noiseᵀ (noise has the family's shape of a root)."""
 
     @abstractmethod
     def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
-        """A noise root ``(N,)`` or ``(N, N)``, projected to the family's shape of root."""
+        """Projects a noise root ``(N,)`` or ``(N, N)`` to the shape of root that the family uses."""
 
     @override
     def gaussian_size(self, size: int) -> int:
@@ -319,9 +320,9 @@ class Gaussian(Family):
 
 
 def combine(family: Family, prior: Any, posteriors: Sequence[Any], size: int) -> tuple[Any, jax.Array]:
-    """The belief that adds up what several posteriors have learned since the prior that they started from.
+    """Combines several posteriors that were learned from the same prior and different rows.
 
-    Their changes of natural parameters add up. The result is exact where each posterior is.
+    Their changes of natural parameters since the prior are added. The result is exact where each posterior is.
 
     Returns:
         The belief, and whether it is proper.
@@ -331,14 +332,14 @@ def combine(family: Family, prior: Any, posteriors: Sequence[Any], size: int) ->
 
 
 def slots_of(array: jax.Array, slot: Any, size: int) -> jax.Array:
-    """The rows [slot, slot + size) of an array."""
+    """Returns the rows [slot, slot + size) of an array."""
     if array.shape[0] == size:
         return array
     return jax.lax.dynamic_slice_in_dim(array, slot, size)
 
 
 def mean_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
-    """``(N,)`` mean of independent prior blocks."""
+    """The mean ``(N,)`` of independent prior blocks."""
     mean = np.zeros(size)
     for block in blocks:
         mean[block.where] = block.mean
@@ -346,7 +347,7 @@ def mean_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
 
 
 def variances_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
-    """``(N,)`` marginal variances of independent prior blocks."""
+    """The marginal variances ``(N,)`` of independent prior blocks."""
     variances = np.zeros(size)
     for block in blocks:
         variances[block.where] = block.root**2 if block.root.ndim == 1 else (block.root**2).sum(1)
@@ -356,13 +357,13 @@ def variances_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
 def field_of(window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
     """A and mean of the field at a slot, while rows are absorbed one by one."""
     rows = slots_of(window.matrix, slot, size)
-    if window.matrix.shape[0] == size:  # the only factor of its row: nothing has moved
+    if window.matrix.shape[0] == size:  # it is the only factor of its row, so the belief has not moved
         return rows, window.value
     return rows, slots_of(window.value, slot, size) + rows @ (window.belief.mean - window.start)
 
 
 def diagonal_of_bracket(q: jax.Array, root: jax.Array) -> jax.Array:
-    """Diagonal of I + Qᵀ (M - I) Q, ``(N,)``."""
+    """The diagonal ``(N,)`` of I + Qᵀ (M - I) Q."""
     if root.shape[0] == 1:
         return 1.0 + (root[0, 0] ** 2 - 1.0) * q[0] * q[0]
     excess = root @ root.T - jnp.eye(root.shape[0], dtype=root.dtype)

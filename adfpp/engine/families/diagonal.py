@@ -16,7 +16,7 @@ from adfpp.engine.families.in_theta import IndependentGaussian
 
 @dataclass(frozen=True)
 class Diagonal(IndependentGaussian):
-    """Means and variances: 2N numbers, O(N) operations a row."""
+    """A Gaussian with independent numbers: N means and N variances, O(N) operations for each row."""
 
     @property
     @override

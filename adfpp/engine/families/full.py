@@ -2,12 +2,13 @@
 
 A belief is a mean and a *root* of its covariance, C = S Sᵀ. In the coordinates whitened by the root, a factor with
 field ``h = A θ + b`` touches only the k directions ``F = A S``; with ``F = L Q`` (Q orthonormal rows) the tilted
-covariance of ``u`` is ``M = R Rᵀ`` in those directions and I elsewhere. So
+covariance of ``u`` is ``M = R Rᵀ`` in those directions and I in the others. With d the tilted mean of ``u``, the new
+mean and covariance are
 
-    m += S Qᵀ d,        C' = S (I + Qᵀ (M - I) Q) Sᵀ,
+    m + S Qᵀ d,        C' = S (I + Qᵀ (M - I) Q) Sᵀ.
 
-and the root absorbs the bracket's root, ``S += S Qᵀ (R - I) Q``. For k = 1 this is Opper's (7.1)-(7.2). A root
-can never become indefinite, at any precision. The diagonal and the spherical family keep less of the same bracket.
+The root is multiplied by the bracket's root, ``S += S Qᵀ (R - I) Q``. For k = 1 this is Opper's (7.1)-(7.2). A root can
+never become indefinite, at any precision. The diagonal and the spherical family keep only a part of the same bracket.
 """
 
 import math
@@ -38,13 +39,13 @@ from adfpp.engine.sites import Cavity, cavity, message_of, pack, site_of, site_s
 
 
 class InField(NamedTuple):
-    """What ``Full`` remembers of a factor's cavity.
+    """Values of a factor's cavity that ``Full`` needs for the projection.
 
     Attributes:
-        q: ``(k, N)`` the field's whitened directions; None where only the field is known.
-        mean: ``(k,)`` of the field under the belief.
-        scale: ``(k, k)`` of the field under the belief.
-        taken: The cavity, where a site was removed from the belief.
+        q: ``(k, N)`` the field's whitened directions; None if only the field is known.
+        mean: ``(k,)`` mean of the field under the belief.
+        scale: ``(k, k)`` root of the field's covariance under the belief.
+        taken: The cavity, if a site was removed from the belief.
     """
 
     q: jax.Array | None
@@ -58,8 +59,8 @@ class Moved(NamedTuple):
 
     Attributes:
         q: As in ``InField``.
-        shift: ``(k,)``.
-        root: ``(k, k)``.
+        shift: ``(k,)`` shift of the mean.
+        root: ``(k, k)`` root of the covariance after the change.
     """
 
     q: jax.Array | None
@@ -67,14 +68,14 @@ class Moved(NamedTuple):
     root: jax.Array
 
     def where(self, accepted: jax.Array) -> "Moved":
-        """The change where it is accepted, and none elsewhere."""
+        """Returns the change if it is accepted, else no change."""
         identity = jnp.eye(self.root.shape[0], dtype=self.root.dtype)
         return Moved(self.q, jnp.where(accepted, self.shift, 0.0), jnp.where(accepted, self.root, identity))
 
 
 @dataclass(frozen=True)
 class Full(Gaussian):
-    """All means, variances and correlations: N(N+1)/2 + N numbers, rank-k updates of a square root."""
+    """A Gaussian with all correlations: N(N+1)/2 + N numbers, rank-k updates of a square root."""
 
     sites_in_field: ClassVar[bool] = True
 
@@ -98,15 +99,17 @@ class Full(Gaussian):
 
     @override
     def rows_per_window(self, size: int, slots: int) -> int:
-        # one row at a time while the root fits the fastest cache; then blocks, whose cost is two matrix products
+        # one row at a time while the root fits the fastest cache; else blocks, which cost two matrix products each
         if size < 96:
             return 1
-        wanted = 16 if size < 400 else 32  # measured: larger blocks lose more in the small triangle than they gain
+        wanted = (
+            16 if size < 400 else 32
+        )  # measured: for larger blocks the work inside the block takes longer than is gained
         return max(1, 1 << int(np.log2(max(1, wanted // max(1, slots)))))
 
     @override
     def width(self, size: int) -> int:
-        # whole vector registers: a ragged end costs the matrix products up to a third
+        # fill whole vector registers: otherwise matrix products take up to a third longer
         return size if size < 16 else -(-size // 8) * 8
 
     @override
@@ -122,7 +125,7 @@ class Full(Gaussian):
     def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
         if not blocked:
             return super().open(belief, matrix, value, blocked)
-        # one product F = A S for all rows, and a transformation that is empty so far
+        # one product F = A S for all rows; no directions have been absorbed yet
         slots = matrix.shape[0]
         weights, steps = jnp.zeros((slots, slots), matrix.dtype), jnp.zeros(slots, matrix.dtype)
         return Window(belief, matrix @ belief.scale, value, belief.mean, jnp.zeros_like(matrix), weights, steps)
@@ -132,7 +135,7 @@ class Full(Gaussian):
         if isinstance(window.directions, tuple):
             rows, mean = field_of(window, slot, size)
             return mean, rows @ window.belief.scale
-        # the window's F, moved by what the earlier slots did to the root and the mean
+        # F of the window, corrected for the changes of root and mean by earlier slots
         rows = slots_of(window.matrix, slot, size)
         overlap = rows @ window.directions.T
         mean = slots_of(window.value, slot, size) + overlap @ window.steps
@@ -175,7 +178,7 @@ class Full(Gaussian):
         self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         mean, f = self.look(window, slot, factor.field_size)
-        # what is not finite shows in the field's mean or its root: both are made of every number in the row's A
+        # the mean and the root of the field contain every number in the row's A, and show if one is not finite
         scale, q = whiten(f)
         return self.cavity_in_field(mean, scale, factor, site, exchange, q)
 
@@ -188,7 +191,7 @@ class Full(Gaussian):
         exchange: Exchange | None,
         q: jax.Array | None = None,
     ) -> Outside:
-        """The cavity of a factor of whose field under the belief only the mean and the root are known."""
+        """The cavity of a factor, from the mean and the root of its field under the belief."""
         finite, sure = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(scale)), jnp.ones((), bool)
         if site is None or exchange is None:
             return Outside(mean, scale, None, finite, sure, InField(q, mean, scale, None))
@@ -285,7 +288,7 @@ class Full(Gaussian):
             total += float(np.linalg.slogdet(root)[1] + 0.5 * white @ white + half)
         return total
 
-    # ---------------------------------------------------------------------------------- what others ask
+    # ---------------------------------------------------------------------------------- properties of a belief
 
     @override
     def spread(self, belief: Belief, size: int) -> jax.Array:
@@ -296,12 +299,12 @@ class Full(Gaussian):
         """√2 times the root of the Kullback-Leibler divergence between the two, to second order.
 
         With u the shift of the mean in coordinates whitened by the belief before, and C the covariance after in the
-        same coordinates, it is √(|u|² + |C - I|² / 2). So no direction's mean moves by more standard deviations, and no
-        direction's standard deviation by more relatively (to first order); directions in which the posterior is narrow
-        count as much as any other. What rounding alone can contribute is subtracted.
+        same coordinates, it is √(|u|² + |C - I|² / 2). The mean in any direction moves by no more standard deviations
+        than this, and the standard deviation in any direction by no more relatively (to first order). Directions in
+        which the posterior is narrow count as much as all others. An estimate of the rounding error is subtracted.
         """
         sd = self.spread(before, before.mean.shape[0])[:, None]
-        root = before.scale / sd  # free of the units of the columns
+        root = before.scale / sd  # without the units of the numbers
         inverse = jnp.linalg.inv(root)
         shift = inverse @ ((after.mean - before.mean) / sd[:, 0])
         white = inverse @ (after.scale / sd)

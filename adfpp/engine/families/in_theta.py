@@ -1,8 +1,8 @@
-"""Families that forget correlations after each factor: their sites are vectors of natural parameters of θ.
+"""Families that forget correlations after each factor. Their sites are vectors of natural parameters of θ.
 
-With ``natural`` parameters of a belief, the cavity is ``natural - α site``, and the new site is what the projected
-tilted distribution has more than the cavity, divided by α. Nothing here knows what a family keeps: that is in its
-``field``, ``project`` and the natural parameters.
+With ``natural`` the natural parameters of a belief, those of the cavity are ``natural - α site``. The new site is the
+difference between the natural parameters of the projected tilted distribution and those of the cavity, divided by α.
+The code here is the same for all such families; they differ in ``field``, ``project`` and the natural parameters.
 """
 
 from abc import abstractmethod
@@ -35,14 +35,14 @@ from adfpp.engine.tilt import Message
 
 
 class Taken(NamedTuple):
-    """What a family in θ remembers of a factor's cavity.
+    """Values of a factor's cavity that a family in θ needs for the projection.
 
     Attributes:
         before: The belief.
-        belief: The cavity as a belief; the belief itself where the cavity would be improper.
-        field: What the family remembers of the field.
-        natural: Natural parameters of the belief; this and the following are None where no site was removed.
-        fraction: ``()`` how much of the site was removed.
+        belief: The cavity as a belief; the belief itself if the cavity would be improper.
+        field: The family's values of the field.
+        natural: Natural parameters of the belief; this and the following are None if no site was removed.
+        fraction: ``()`` the fraction of the site that was removed.
         proper: ``()`` whether the cavity is proper.
     """
 
@@ -55,25 +55,25 @@ class Taken(NamedTuple):
 
 
 class InTheta(Family):
-    """The shared base of families whose sites are natural parameters of θ."""
+    """The base class of families whose sites are natural parameters of θ."""
 
     sites_in_field: ClassVar[bool] = False
 
     @abstractmethod
     def field(self, window: Window, cavity: Any, slot: Any, factor: Factor) -> Outside:
-        """The field of a factor under a cavity; ``own`` of it is what ``project`` needs."""
+        """Computes the field of a factor under a cavity, with the values that ``project`` needs in ``own``."""
 
     @abstractmethod
     def project(self, taken: Taken, answer: Answer) -> tuple[Any, jax.Array]:
-        """The projection of the tilted distribution onto the family, and whether it is proper."""
+        """Projects the tilted distribution onto the family. Also returns whether the result is proper."""
 
     @abstractmethod
     def share(self, belief: Any, site: jax.Array) -> jax.Array:
-        """Shares of the belief's precisions (and positive parameters) that a site makes up."""
+        """The share of a site in each of the belief's precisions (and positive parameters)."""
 
     @abstractmethod
     def first_site(self, belief: Any, shares: jax.Array) -> jax.Array:
-        """A site that makes up these shares ``(N,)`` of the belief."""
+        """Makes a site that has these shares ``(N,)`` of the belief."""
 
     @abstractmethod
     def prior_log_norm(self, belief: Any, blocks: Sequence[Any], covered: np.ndarray) -> float:
@@ -87,7 +87,7 @@ class InTheta(Family):
 
     @abstractmethod
     def message(self, taken: Taken, message: Message) -> jax.Array:
-        """A message in the whitened field as a site in θ."""
+        """Converts a message in the whitened field to a site in θ."""
 
     @override
     def cavity(
@@ -147,15 +147,15 @@ class InTheta(Family):
 
 
 class IndependentGaussian(InTheta, Gaussian):
-    """What the diagonal and the spherical Gaussian share: one variance for each number, or one for all."""
+    """The base class of the diagonal and the spherical Gaussian: one variance for each number, or one for all."""
 
     @abstractmethod
     def sds(self, variances: np.ndarray) -> np.ndarray:
-        """The family's root for these marginal variances ``(N,)``."""
+        """The root in the family's shape for these marginal variances ``(N,)``."""
 
     @abstractmethod
     def kept(self, bracket: jax.Array) -> jax.Array:
-        """What the family keeps of values ``(N,)``, one for each number of θ."""
+        """Projects values ``(N,)``, one for each number of θ, to the family's shape of a root."""
 
     @override
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
@@ -219,7 +219,7 @@ class IndependentGaussian(InTheta, Gaussian):
 
     @override
     def distance(self, before: Belief, after: Belief) -> jax.Array:
-        """The largest move of a mean in the smaller of both standard deviations, or of one of these relatively."""
+        """The largest move of a mean in the smaller standard deviation, or of a standard deviation relatively."""
         shift = jnp.abs(after.mean - before.mean) / jnp.minimum(before.scale, after.scale)
         return jnp.maximum(jnp.max(shift), jnp.max(jnp.abs(jnp.log(after.scale / before.scale))))
 

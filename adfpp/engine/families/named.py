@@ -1,4 +1,4 @@
-"""Families by name: what a user asks for, for the whole of θ or latent by latent."""
+"""Families by name, as users give them: for the whole of θ, or for single latents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ LATENT_FAMILIES = (
 
 @dataclass(frozen=True)
 class ByLatent:
-    """A request: a family for some latents, by name; the others are Gaussian, or follow from their support.
+    """The names of families for some latents, as a user gave them. The others follow from the supports.
 
     Attributes:
         given: Pairs of latent and family.
@@ -51,7 +51,7 @@ class ByLatent:
 
 
 def family_named(family: str | Family) -> Gaussian:
-    """The family with this name; a family is passed through."""
+    """Returns the family with this name, or the given family."""
     if not isinstance(family, str):
         if isinstance(family, Gaussian):
             return family
@@ -62,20 +62,22 @@ def family_named(family: str | Family) -> Gaussian:
 
 
 def asked_family(family: Any) -> Any:
-    """What the user's option ``family`` asks for: a family, or a family for each of some latents."""
+    """Converts the user's option ``family`` to a family, or to a family for each of some latents."""
     if not isinstance(family, Mapping):
         return family if isinstance(family, ByLatent) else family_named(family)
     named = []
     for latent, own in family.items():
         name = own if isinstance(own, str) else getattr(own, "name", repr(own))
         if name not in LATENT_FAMILIES and name not in _ALIASES:
-            raise ValueError(f"family gives latent {latent!r} {name!r}; it may be one of {sorted(LATENT_FAMILIES)}.")
+            raise ValueError(
+                f"family {name!r} of latent {latent!r} is not known; it may be one of {sorted(LATENT_FAMILIES)}."
+            )
         named.append((latent, name))
     return ByLatent(tuple(named))
 
 
 def latent_family(name: str, size: int, values: tuple[float, ...] | None) -> Exponential | Gaussian:
-    """The family with this name for a latent.
+    """Returns the family with this name for a latent.
 
     Args:
         name: One of ``LATENT_FAMILIES``.

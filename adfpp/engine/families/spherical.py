@@ -16,7 +16,7 @@ from adfpp.engine.families.in_theta import IndependentGaussian
 
 @dataclass(frozen=True)
 class Spherical(IndependentGaussian):
-    """Means and one common variance: N + 1 numbers."""
+    """A Gaussian with independent numbers of equal variance: N means and one variance."""
 
     @property
     @override
@@ -53,6 +53,6 @@ class Spherical(IndependentGaussian):
     @override
     def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
         if covered.any() and not covered.all():
-            return math.nan  # one variance, of which only a part is the blocks'
+            return math.nan  # the common variance does not belong to the blocks alone
         mean, sd = np.asarray(belief.mean, float)[covered], float(belief.scale)
         return float(np.sum(math.log(sd) + 0.5 * (mean / sd) ** 2 + 0.5 * math.log(2.0 * math.pi)))

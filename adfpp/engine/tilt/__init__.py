@@ -1,4 +1,4 @@
-"""Tilted moments: (log Z, mean, covariance) of cavity times factor, by closed form, quadrature or Monte Carlo."""
+"""Tilted moments: log Z, mean and covariance of cavity times factor, by closed form, quadrature or Monte Carlo."""
 
 from adfpp.engine.tilt.base import ClosedForm, Drawn, IntegralRule, LogFactor, Message, Rule, Tilt, Tilted, whole_line
 from adfpp.engine.tilt.closed import gaussian_tilt, normal_tail, normal_tilt, probit_tilt, rosenblatt_tilt

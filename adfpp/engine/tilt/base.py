@@ -1,9 +1,10 @@
-"""What a tilt is, and what a rule that computes tilts has to offer.
+"""Tilts and the rules that compute them.
 
-A tilt is computed in the *whitened* coordinates u of the cavity distribution: the field is ``h = mean + scale @ u``
-with ``u ~ N(0, I)`` before the factor is multiplied in, and a rule gives the moments of ``u`` after it. In these units
-a factor that carries no information gives shift 0 and root 1, and a posterior that is ten orders of magnitude narrower
-than its cavity is a small number, never a difference of large ones.
+A *tilt* gives the moments of the tilted distribution: cavity times factor, normalised. It is computed in the *whitened*
+coordinates u of the cavity distribution: the field is ``h = mean + scale @ u`` with ``u ~ N(0, I)`` under the cavity,
+and a rule gives the moments of ``u`` under the tilted distribution. In these units a factor without information gives
+shift 0 and root 1. If the tilted distribution is ten orders of magnitude narrower than the cavity, its root is a small
+number, and not a difference of large numbers.
 
 A new rule is a frozen dataclass that satisfies the protocol ``IntegralRule``; ``Moments`` in ``strategy`` chooses
 between rules.
@@ -22,15 +23,15 @@ from adfpp.engine.tilt.landmarks import Landmarks
 LogFactor: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, ""]]
 
 
-# ---------------------------------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------------------------------- results
 
 
 class Drawn(NamedTuple):
-    """How well random points served a rule that draws them.
+    """The quality of a rule's random points.
 
     Attributes:
         effective: Effective sample size.
-        rounds: Rounds of tempering that the proposal needed; 0 for none.
+        rounds: Number of rounds of tempering that the proposal needed.
         reliable: Whether the effective sample size is large enough for the moments to be used.
     """
 
@@ -40,12 +41,12 @@ class Drawn(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A factor's contribution as a Gaussian in the whitened field: ``exp(slope @ u - u @ precision @ u / 2)``.
+    """A factor's message: the Gaussian ``exp(slope @ u - u @ precision @ u / 2)`` in the whitened field.
 
     Attributes:
         log_z: Log of the factor's expectation under the cavity; in the limit of power 0 the expectation of its log.
-        slope: Its gradient at u = 0.
-        precision: May be zero, negative or singular.
+        slope: The gradient at u = 0.
+        precision: The precision, which may be zero, negative or singular.
         error: As in ``Tilted``.
     """
 
@@ -56,26 +57,26 @@ class Message(NamedTuple):
 
     @property
     def drawn(self) -> Drawn | None:
-        """No rule that gives messages draws points."""
+        """None, because rules that give messages draw no points."""
         return None
 
     @property
     def positive(self) -> Bool[Array, ""]:
-        """True: a message may have any precision."""
+        """True, because a message may have any precision."""
         return jnp.ones((), bool)
 
 
 class Tilted(NamedTuple):
-    """Moments of cavity times factor, in the whitened field.
+    """Moments of the tilted distribution, in the whitened field.
 
     Attributes:
         log_z: Log of the factor's expectation under the cavity: the log predictive density of the element.
         shift: Mean of the tilted ``u``; for scalar fields the tilted mean minus the cavity mean, in cavity sds.
-        root: Any matrix with ``root @ root.T`` the covariance of the tilted ``u``; for scalar fields the tilted sd over
-            the cavity sd.
-        error: Estimated error of the worst of the three: the mean in tilted sds, the variance relative, log_z absolute.
-            Zero for a closed form.
-        drawn: Of rules that draw points; None of others.
+        root: Any matrix with ``root @ root.T`` the covariance of the tilted ``u``; for scalar fields the tilted sd
+            divided by the cavity sd.
+        error: The largest of three estimated errors: of the mean in tilted sds, of the variance relatively, of log_z
+            absolutely. It is 0 for a closed form.
+        drawn: The quality of the random points; None for rules that draw none.
     """
 
     log_z: Float[Array, ""]
@@ -94,10 +95,10 @@ class Tilted(NamedTuple):
 
 
 class Rule(Protocol):
-    """What computes the tilted moments of a factor, as the kernel sees it.
+    """A rule that computes the tilted moments of a factor, as the kernel uses it.
 
     Attributes:
-        exact: Whether the moments have no error beyond rounding, so that none is estimated.
+        exact: Whether the moments have only rounding errors, so that no error is estimated.
         divisible: Whether a power of the factor may be multiplied in instead of the factor.
         power_limit: Whether the rule gives the limit of power 0: a ``Message`` under the belief itself.
         draws: Whether the rule draws points, and takes a key for them.
@@ -117,7 +118,7 @@ class IntegralRule(Rule, Protocol):
     """A rule that computes the moments of any factor from its log-density."""
 
     def reported(self, dtype: DTypeLike, size: int = 1) -> float:
-        """As that of ``Rule``; an integral always has an error."""
+        """As for ``Rule``; an integral always has an error."""
         ...
 
     def __call__(
@@ -128,14 +129,14 @@ class IntegralRule(Rule, Protocol):
         landmarks: Landmarks | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Tilted | Message:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
+        """Computes the moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
 
         Args:
             log_factor: Log of the factor as a function of the field.
             mean: The cavity's mean.
             scale: Lower triangular root of the cavity's covariance.
-            landmarks: Where a scalar factor may peak or bend, if that is known.
-            key: For rules that draw points; without it the points are the same in every call.
+            landmarks: Where a scalar factor may have peaks or kinks, if this is known.
+            key: The key for random points; without it the points are the same in every call.
         """
         ...
 
@@ -151,14 +152,14 @@ class Tilt(Protocol):
         power: Float[Array, ""] | float | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Tilted | Message:
-        """The moments of a cavity times element e, or times a power of it.
+        """Computes the moments of a cavity times element e, or times a power of it.
 
         Args:
-            e: Which element.
+            e: The number of the element.
             mean: The cavity's mean.
             scale: Lower triangular root of the cavity's covariance.
-            power: Of the factor; None for 1. Only divisible factors take a power.
-            key: For rules that draw points; without it the points are the same in every call.
+            power: The power of the factor; None for 1. Only divisible factors take a power.
+            key: The key for random points; without it the points are the same in every call.
         """
         ...
 
@@ -168,7 +169,7 @@ TiltFunction: TypeAlias = Callable[..., Tilted]
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A rule that knows the tilted moments of one distribution class exactly.
+    """A rule with the exact tilted moments of one class of distributions.
 
     Attributes:
         rule: ``rule(value, mean, scale, *constants) -> Tilted``.
@@ -188,12 +189,12 @@ class ClosedForm:
     event_dim: int
 
     def reported(self, dtype: DTypeLike, size: int = 1) -> None:
-        """No row is marked: there is no error to estimate."""
+        """Returns None: there is no error to estimate, and no row is marked."""
         return None
 
 
 def whole_line(rule: TiltFunction) -> TiltFunction:
-    """A scalar rule with the shapes of a vector one: mean and shift ``(1,)``, scale and root ``(1, 1)``."""
+    """Gives a scalar rule the shapes of a vector rule: mean and shift ``(1,)``, scale and root ``(1, 1)``."""
 
     def vector(value: Array, mean: Float[Array, "1"], scale: Float[Array, "1 1"], *constants: Any) -> Tilted:
         out = rule(value, mean[0], scale[0, 0], *constants)

@@ -1,7 +1,7 @@
 """Closed-form tilts: probit (with noise, flips, and its step limit), Rosenblatt at any beta, Gaussian.
 
-Everything is written in the log domain and without differences of nearly equal numbers, so that it holds for a row
-a thousand sds away from the mean that the belief predicts.
+All formulas are in the log domain and without differences of nearly equal numbers, so that they are accurate even for a
+row that is a thousand sds away from the predicted mean.
 """
 
 import math
@@ -17,11 +17,11 @@ from jaxtyping import Array, Float
 
 from adfpp.engine.tilt.base import Tilted
 
-# A number, or one for each of several cavities.
+# One number, or one for each of several cavities.
 Number: TypeAlias = Float[Array, "*n"] | float
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_TAIL_FROM = 4.5  # beyond it the continued fraction takes over from erfc
+_TAIL_FROM = 4.5  # for larger arguments the continued fraction is used instead of erfc
 _TAIL_TERMS = 30  # from 4.5 on they are exact to rounding
 
 
@@ -63,13 +63,13 @@ def _far_tail(x: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "
 def normal_tail(
     z: Float[Array, "*n"],
 ) -> tuple[Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"]]:
-    """The standard normal on (-z, ∞): log mass, mean, distance of the mean from the edge, variance.
+    """Moments of the standard normal on (-z, ∞): log mass, mean, distance of the mean from the edge, variance.
 
-    With λ = φ(z)/Φ(z) the mean is λ. Its distance from the edge, λ + z, is given apart because the far tail would
-    lose it to cancellation.
+    With λ = φ(z)/Φ(z) the mean is λ. Its distance from the edge, λ + z, is returned separately, because computing it
+    from λ would lose all digits in the far tail.
 
     Args:
-        z: Of any shape. The result is accurate for all z (tested to |z| = 1e3).
+        z: An array of any shape. The result is accurate for all z (tested to |z| = 1e3).
 
     Returns:
         ``(log Φ(z), λ, λ + z, 1 - λ(λ + z))``.
@@ -80,7 +80,7 @@ def normal_tail(
     hazard = jnp.exp(-0.5 * near * near - _LOG_SQRT_2PI) / mass
     far_x = jnp.where(far, -z, _TAIL_FROM)
     gap, variance = _far_tail(far_x)
-    # one logarithm serves both branches
+    # both branches use the same logarithm
     log_ratio = jnp.log(jnp.where(far, far_x + gap, mass))
     return (
         jnp.where(far, -0.5 * far_x * far_x - _LOG_SQRT_2PI - log_ratio, log_ratio),
@@ -113,27 +113,27 @@ def probit_tilt(
     noise: Number = 1.0,
     flip: Number = 0.0,
 ) -> Tilted:
-    """Tilt by ``flip + (1 - 2 flip) Φ(s h / noise)``, s = 2 value - 1; noise 0 is the step (Opper (9.1)-(9.2)).
+    """Tilts by ``flip + (1 - 2 flip) Φ(s h / noise)``, s = 2 value - 1; noise 0 is the step (Opper (9.1)-(9.2)).
 
     Args:
         value: The label, 0 or 1.
         mean: The cavity's mean of the field.
         scale: The cavity's sd of the field.
-        noise: Sd of the label noise on the field, ≥ 0.
+        noise: The sd of the label noise on the field, ≥ 0.
         flip: The probability that a label is flipped.
     """
     sign = jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
     total = noise * noise + scale * scale
     total_sd = jnp.sqrt(total)
     z = sign * mean / total_sd
-    # a field that is known for certain and has no noise: only the sign of the mean matters
+    # if the field is certain and has no noise, only the sign of the mean matters
     z = jnp.where(total > 0, z, jnp.where(mean == 0, 0.0, jnp.inf * jnp.sign(sign * mean)))
     share = jnp.where(total > 0, scale / total_sd, 0.0)
     kept = jnp.where(total > 0, noise * noise / total, 1.0)
     if _known_zero(flip):
         log_z, hazard, _, variance = normal_tail(z)
         return Tilted(log_z, sign * share * hazard, jnp.sqrt(kept + share * share * variance))
-    # flipped more often than not: the same likelihood with the other label
+    # a flip probability above 1/2 is the same likelihood with the other label
     flip = jnp.asarray(flip)
     turned = flip > 0.5
     z, sign = jnp.where(turned, -z, z), jnp.where(turned, -sign, sign)
@@ -141,7 +141,7 @@ def probit_tilt(
     log_mass, hazard, _, variance = normal_tail(z)
     log_signal = jnp.log1p(-2.0 * flip) + log_mass
     log_z = jnp.logaddexp(jnp.log(flip), log_signal)
-    weight = jnp.exp(log_signal - log_z)  # of "the label was not noise"
+    weight = jnp.exp(log_signal - log_z)  # the weight of the case that the label was not flipped at random
     shift = share * hazard
     narrowed = kept + share * share * variance
     spread = weight * narrowed + (1.0 - weight) * (1.0 + weight * shift * shift)
@@ -151,14 +151,14 @@ def probit_tilt(
 def rosenblatt_tilt(
     value: Number, mean: Float[Array, "*n"], scale: Float[Array, "*n"], beta: Number = jnp.inf
 ) -> Tilted:
-    """Tilt by ``exp(-beta max(0, -s h))``, s = 2 value - 1; beta ∞ is the step (de Oliveira & Alamino (8)-(9)).
+    """Tilts by ``exp(-beta max(0, -s h))``, s = 2 value - 1; beta ∞ is the step (de Oliveira & Alamino (8)-(9)).
 
     The factor is a mixture of two truncated Gaussians: the cavity where s h > 0, and the cavity moved by beta·scale²
     where s h < 0.
     """
     sign = jnp.where(jnp.asarray(value) > 0.5, 1.0, -1.0).astype(jnp.result_type(mean))
     z = sign * mean / scale
-    x = z + beta * scale  # the moved mean, in sds past the boundary
+    x = z + beta * scale  # the moved mean, in sds beyond the boundary
     log_right, mean_right, _, variance_right = normal_tail(z)
     log_scaled, edge_left, variance_left = _log_scaled_tail(x)
     log_left = jnp.where(
@@ -173,7 +173,7 @@ def rosenblatt_tilt(
 
 
 def normal_tilt(value: Number, mean: Float[Array, "*n"], scale: Float[Array, "*n"], noise: Number) -> Tilted:
-    """Tilt by ``N(value; h, noise²)``: exact Bayesian regression on one number."""
+    """Tilts by ``N(value; h, noise²)``: exact Bayesian regression on one number."""
     total = noise * noise + scale * scale
     total_sd = jnp.sqrt(total)
     z = (value - mean) / total_sd
@@ -183,7 +183,7 @@ def normal_tilt(value: Number, mean: Float[Array, "*n"], scale: Float[Array, "*n
 def gaussian_tilt(
     value: Float[Array, " k"], mean: Float[Array, " k"], scale: Float[Array, "k k"], noise: Float[Array, "k k"]
 ) -> Tilted:
-    """Tilt by ``N(value; h, noise noiseᵀ)`` with h a vector: exact Bayesian regression on a correlated vector.
+    """Tilts by ``N(value; h, noise noiseᵀ)`` with h a vector: exact Bayesian regression on a correlated vector.
 
     Args:
         value: The observation.
@@ -194,7 +194,7 @@ def gaussian_tilt(
     k = mean.shape[-1]
     gain = solve_triangular(noise, scale, lower=True)
     innovation = solve_triangular(noise, value - mean, lower=True)
-    # precision of u is I + gainᵀ gain = K Kᵀ, so its covariance is K⁻ᵀ K⁻¹
+    # the precision of u is I + gainᵀ gain = K Kᵀ, so its covariance is K⁻ᵀ K⁻¹
     precision_root = jnp.linalg.cholesky(jnp.eye(k, dtype=gain.dtype) + gain.T @ gain)
     root = solve_triangular(precision_root, jnp.eye(k, dtype=gain.dtype), lower=True).T
     shift = root @ (root.T @ (gain.T @ innovation))

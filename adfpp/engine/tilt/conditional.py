@@ -1,9 +1,9 @@
-"""Tilted moments of factors that are Gaussian in all of their field but one number, given that number.
+"""Tilted moments of factors that are Gaussian in all numbers of the field except one, if that number is fixed.
 
-A normal density with an unknown scale is such a factor, as a likelihood and as the prior of a group's members: given
-the log scale it is quadratic in everything else. The Gaussian part is integrated by algebra, and the one number that is
-left by quadrature: Gauss-Hermite on its cavity if the Hermite coefficients show that this is accurate, else Kronrod
-panels around its peak.
+A normal density with an unknown scale is such a factor, as a likelihood and as the prior of a group's members: for a
+fixed log scale, its logarithm is quadratic in the other numbers. The Gaussian part is integrated by algebra. The
+remaining number is integrated by quadrature: Gauss-Hermite on its cavity if the Hermite coefficients show that this is
+accurate, else Kronrod panels around its peak.
 """
 
 import math
@@ -23,11 +23,11 @@ from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.quadrature import Quadrature, frame, hermite
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
 
-_PIECES = 3  # panels that each stretch between two edges is cut into
+_PIECES = 3  # panels between two edges
 
 
 class _Given(NamedTuple):
-    """The Gaussian part at n values of the number that is left."""
+    """The Gaussian part at n values of the remaining number."""
 
     log_mass: Float[Array, " n"]
     mean: Float[Array, "n m"]
@@ -36,11 +36,11 @@ class _Given(NamedTuple):
 
 @dataclass(frozen=True)
 class Conditional:
-    """Quadrature over one number of the field, algebra over the others.
+    """Quadrature over one number of the field, and algebra over the others.
 
     Attributes:
-        outer: The number's place in the field; None if the factor is Gaussian in all of it.
-        rule: Whose tolerances are used.
+        outer: The place of this number in the field; None if the factor is Gaussian in the whole field.
+        rule: The quadrature rule whose tolerances are used.
     """
 
     exact: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class Conditional:
     rule: Quadrature = field(default_factory=Quadrature)
 
     def reported(self, dtype: DTypeLike, size: int = 1) -> float:
-        """The error above which a row is marked: that of the one-dimensional integral, whatever the field's size."""
+        """The error above which a row is marked: that of a one-dimensional integral, for all sizes of the field."""
         return self.rule.reported(dtype, 1)
 
     def __call__(
@@ -63,19 +63,19 @@ class Conditional:
         landmarks: Landmarks | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Tilted:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``."""
+        """Computes the moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``."""
         size, dtype = mean.shape[0], mean.dtype
         first = [] if self.outer is None else [self.outer]
         order = np.array([*first, *(i for i in range(size) if i != self.outer)])
         back = np.argsort(order)
-        # with the outer number first, its whitened coordinate is the first, and the others' do not move it
+        # with the outer number first in the field, it depends on the first whitened coordinate alone
         lower, turn = whiten(scale[order])
 
         def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
             return log_factor((mean[order] + lower @ jnp.concatenate([outer, inner]))[back])
 
         def given(outer: Float[Array, "n o"]) -> _Given:
-            """The Gaussian part at n values of the outer number, if there is one (o is 1 or 0)."""
+            """The Gaussian part at n values of the outer number (o is 1, or 0 if there is no outer number)."""
             zero = jnp.zeros(size - len(first), dtype)
 
             def one(o: Float[Array, " o"]) -> _Given:
@@ -84,13 +84,13 @@ class Conditional:
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
                 inverse = _inverse(root)
                 mean = inverse.T @ (inverse @ slope)
-                # taken at the mean, where no large numbers cancel
+                # computed at the mean, where no large numbers cancel
                 log_mass = at(o, mean) - 0.5 * mean @ mean - jnp.sum(jnp.log(jnp.diagonal(root)))
                 return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, inverse.T @ inverse)
 
             parts = jax.vmap(one)(outer)
             possible = parts.log_mass > -jnp.inf
-            # a value without mass must not reach a sum as NaN times 0
+            # NaN times a weight of 0 is NaN, so a value without mass is set to 0
             return _Given(
                 parts.log_mass,
                 jnp.where(possible[:, None], parts.mean, 0.0),
@@ -121,7 +121,7 @@ def _turned(
     turn: Float[Array, "k k"],
     error: Float[Array, ""],
 ) -> Tilted:
-    """Moments of ``turn @ u`` as moments of u; the directions that ``turn`` leaves out keep their moments."""
+    """Converts moments of ``turn @ u`` to moments of u; the directions outside of ``turn`` keep their moments."""
     rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - turn.T @ turn
     root = turn.T @ small_cholesky(covariance) + rest
     return Tilted(log_z, turn.T @ shift, whiten(root)[0], error)
@@ -154,7 +154,7 @@ def _on_cavity(given: Callable[[Array], _Given], dtype: Any, nodes: int) -> _Ans
     weights = jnp.asarray(matrix[0], dtype) * density
     total = jnp.sum(weights)
     shift, covariance = _moments(weights / total, jnp.asarray(x, dtype), inner)
-    # the coefficients of the factor, and those of the inner moments times the factor
+    # Hermite coefficients of the factor, and of the inner moments times the factor
     middle, last = (matrix[nodes - 12 : nodes - 8], matrix[nodes - 4 :])
     variances = jnp.diagonal(inner.covariance, axis1=1, axis2=2)
     spread = jnp.sqrt(jnp.diagonal(covariance)[1:])
@@ -200,7 +200,7 @@ def _around_peak(given: Callable[[Array], _Given], dtype: Any) -> _Answer:
             jnp.max(jnp.abs(rough_covariance - covariance) / jnp.outer(sd, sd)),
         ]
     )
-    # the finer rule is better than the coarser by more than their difference: the usual power 3/2
+    # the finer rule is much more accurate than the difference of the rules, hence the usual power 3/2
     error = jnp.max(jnp.minimum(gaps, (60.0 * gaps) ** 1.5))
     log_z = top + jnp.log(total) - 0.5 * math.log(2.0 * math.pi)
     return log_z, shift, covariance, jnp.where(jnp.isnan(error), jnp.inf, error)

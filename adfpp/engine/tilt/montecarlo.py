@@ -1,12 +1,14 @@
 """Randomised quasi-Monte-Carlo importance sampling for tilts of larger fields.
 
 Scrambled Sobol points, which a key gives random digital shifts, are drawn from a mixture of the cavity and a Gaussian:
-first the one fitted to the tilt's peak, and where too few points then carry the weight, Gaussians refitted to the
-weighted points by tempering. The cavity's part bounds the weights wherever the factor is bounded. In the coordinates v
-of that Gaussian, Stein's identity for the tilted density p, ``E[∇ log p] = 0`` and ``E[∇ log p (v - c)ᵀ] = -I``, gives
-control variates of mean zero; they remove the error of a Gaussian tilt altogether.
+first a Gaussian that is fitted to the tilt's peak. If too small a number of points then has most of the weight,
+Gaussians are fitted to the weighted points by tempering. The cavity's part of the mixture bounds the weights wherever
+the factor is bounded. In the coordinates v of the Gaussian, Stein's identity for the tilted density p,
+``E[∇ log p] = 0`` and ``E[∇ log p (v - c)ᵀ] = -I``, gives control variates of mean zero. For a Gaussian tilt they
+remove the error entirely.
 
-The points are blocks of nets with independent shifts: standard errors come from the differences between their sums.
+The points are divided into blocks with independent random shifts. Standard errors follow from the differences between
+the sums of the blocks.
 """
 
 import math
@@ -25,19 +27,19 @@ from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.peak import rough_peak
 
-_BLOCKS = 16  # enough for a standard error that is itself right to about a fifth
-_FIXED = 20  # the key of points that are the same in every call
-_DISTRUST = 4.5  # standard errors from 0 at which the mean of a control variate is not taken to be 0
+_BLOCKS = 16  # enough for a standard error whose own relative error is about a fifth
+_FIXED = 20  # the seed of points that are the same in every call
+_DISTRUST = 4.5  # with a mean farther from 0 than this many standard errors, a control variate is not used
 
 
 class Estimates(NamedTuple):
-    """Tilted moments with a standard error of each, in the whitened field.
+    """Tilted moments and their standard errors, in the whitened field.
 
     Attributes:
         tilted: The moments.
         log_z: Standard error of log Z.
-        shift: Of the tilted mean.
-        covariance: Of the tilted covariance.
+        shift: Standard errors of the tilted mean.
+        covariance: Standard errors of the tilted covariance.
     """
 
     tilted: Tilted
@@ -47,7 +49,7 @@ class Estimates(NamedTuple):
 
 
 class _Proposal(NamedTuple):
-    """The Gaussian part of the mixture that points are drawn from: u = centre + root @ v."""
+    """The Gaussian part of the mixture from which points are drawn: u = centre + root @ v."""
 
     centre: Float[Array, " k"]
     root: Float[Array, "k k"]
@@ -60,8 +62,8 @@ class _Sample(NamedTuple):
 
     u: Float[Array, "n k"]
     log_weights: Float[Array, " n"]
-    slopes: Float[Array, "n k"]  # of the log factor
-    surplus: Float[Array, " n"]  # cavity over proposal density, less 1: of mean zero
+    slopes: Float[Array, "n k"]  # gradients of the log factor
+    surplus: Float[Array, " n"]  # density of the cavity over that of the proposal, minus 1: it has mean zero
     effective: Float[Array, ""]  # effective sample size
 
 
@@ -74,12 +76,12 @@ class _Best(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """Tempering under way.
+    """The state of the tempering iteration.
 
     Attributes:
-        proposal: The latest one.
-        sample: Its points.
-        rounds: Rounds of tempering so far.
+        proposal: The latest proposal.
+        sample: The points of this proposal.
+        rounds: Number of rounds of tempering so far.
         best: The best proposal so far.
     """
 
@@ -95,11 +97,11 @@ class MonteCarlo:
 
     Attributes:
         points: Number of points, a power of two.
-        defensive: Share of them drawn from the cavity.
+        defensive: Fraction of the points that is drawn from the cavity.
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
         ess_min: The effective sample size below which a proposal is not good enough; a twentieth of the points, and at
             least two for each number of the field, when None.
-        rounds: Rounds of tempering after which a row whose proposal is not good enough is refused
+        rounds: Number of rounds of tempering after which a row whose proposal is not good enough is refused
             (``Status.UNRELIABLE``).
     """
 
@@ -136,9 +138,9 @@ class MonteCarlo:
         landmarks: Landmarks | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Tilted:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``.
+        """Computes the moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``; arguments as in ``Quadrature``.
 
-        With a key the points are drawn anew; without one they are the same in every call.
+        With a key the points are random; without one they are the same in every call.
         """
         return self.estimates(log_factor, mean, scale, key).tilted
 
@@ -149,7 +151,7 @@ class MonteCarlo:
         scale: Float[Array, "k k"],
         key: PRNGKeyArray | None = None,
     ) -> Estimates:
-        """As a call, with a standard error of every moment."""
+        """As ``__call__``, with a standard error of every moment."""
         size, dtype = mean.shape[0], mean.dtype
 
         def in_cavity(u: Float[Array, " k"]) -> Float[Array, ""]:
@@ -157,7 +159,7 @@ class MonteCarlo:
 
         def sample(proposal: _Proposal, number: int | Int[Array, ""]) -> _Sample:
             chosen, normal = draw_points(key, number, self.points, size, dtype)
-            return _weighed(in_cavity, proposal, chosen < self.defensive, normal, self.defensive)
+            return _weighted(in_cavity, proposal, chosen < self.defensive, normal, self.defensive)
 
         least = self.least(size)
 
@@ -184,14 +186,14 @@ class MonteCarlo:
 # ---------------------------------------------------------------------------------------------- proposals
 
 
-def _weighed(
+def _weighted(
     in_cavity: LogFactor,
     proposal: _Proposal,
     from_cavity: Bool[Array, " n"],
     normal: Float[Array, "n k"],
     share: float,
 ) -> _Sample:
-    """Points of the mixture with their weights."""
+    """Draws points of the mixture, and computes their weights."""
     u = jnp.where(from_cavity[:, None], normal, proposal.centre + normal @ proposal.root.T)
     log_cavity = -0.5 * jnp.sum(u * u, -1)
     log_fit = -0.5 * jnp.sum(((u - proposal.centre) @ proposal.inverse.T) ** 2, -1) + proposal.log_volume
@@ -203,7 +205,7 @@ def _weighed(
 
 
 def _normalised(log_weights: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Weights that add up to 1."""
+    """Normalised weights, which add up to 1."""
     top = jnp.max(log_weights)
     weights = jnp.exp(log_weights - jnp.where(top > -jnp.inf, top, 0.0))
     return weights / jnp.sum(weights)
@@ -216,9 +218,9 @@ def _effective(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def _refitted(proposal: _Proposal, now: _Sample, enough: float) -> _Proposal:
-    """A Gaussian fitted to the points under the largest power of their weights that leaves enough effective ones.
+    """Fits a Gaussian to the points with tempered weights: the largest power with a large enough effective sample size.
 
-    That power b stands for the density ``proposal^(1 - b) tilt^b``, a bridge from one to the other.
+    Weights to the power b are those of the density ``proposal^(1 - b) tilt^b``, which lies between the two.
     """
     size, dtype = proposal.centre.shape[0], proposal.centre.dtype
 
@@ -233,7 +235,7 @@ def _refitted(proposal: _Proposal, now: _Sample, enough: float) -> _Proposal:
     weights = _normalised(power * now.log_weights)
     centre = weights @ now.u
     away = now.u - centre
-    # a fit to so few effective points underestimates a covariance by about this factor
+    # a fit to this effective sample size underestimates a covariance by about this factor
     wider = 1.0 + size * jnp.sum(weights * weights)
     root = jnp.linalg.cholesky(wider * (away * weights[:, None]).T @ away)
     inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(size, dtype=dtype), lower=True)
@@ -255,7 +257,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     masses = jnp.sum(raw, 1) / count
     mass, mass_parts = _ratio(masses, jnp.sum(_blocks(now.surplus), 1) / count, even, jnp.ones((), bool))
     plain_mass, plain_parts = _ratio(masses, masses, even, jnp.zeros((), bool))
-    sound = mass > 0.1 * plain_mass  # else the control variate has taken away nearly all, or more than all
+    sound = mass > 0.1 * plain_mass  # otherwise the control variate has removed nearly the whole sum, or more
     mass, mass_parts = jnp.where(sound, mass, plain_mass), jnp.where(sound, mass_parts, plain_parts)
 
     weights = raw / (count * plain_mass)
@@ -264,7 +266,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     score = now.slopes - now.u
     score = _blocks(jnp.where(jnp.isfinite(score), score, 0.0) @ root)
     firsts, controls = jnp.einsum("bn,bni->bi", weights, v), jnp.einsum("bn,bni->bi", weights, score)
-    # across a jump Stein's identity does not hold, and the means of the control variates are then far from 0
+    # Stein's identity does not hold for a factor with a jump: the means of the control variates are then far from 0
     trusted = _surprise(weights, score) < _DISTRUST
     trusted &= _surprise(weights, score * (v - jnp.sum(firsts, 0)) + 1.0) < _DISTRUST
     shift, shift_parts = _ratio(firsts, controls, share, trusted)
@@ -286,7 +288,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     covariance_error = _standard_error(root @ second_parts @ root.T)
     sd = jnp.sqrt(jnp.sum(tilted_root**2, -1))
     errors = [log_z_error, jnp.max(shift_error / sd), jnp.max(covariance_error / (sd[:, None] * sd))]
-    error = jnp.max(jnp.stack(errors))  # NaN if one of them is
+    error = jnp.max(jnp.stack(errors))  # NaN if one of them is NaN
     tilted = Tilted(
         top + jnp.log(mass),
         proposal.centre + root @ shift,
@@ -298,14 +300,14 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
 
 
 def _blocks(a: Float[Array, " n *rest"]) -> Float[Array, " b n_b *rest"]:
-    """Points by block."""
+    """Arranges points by block."""
     return a.reshape(_BLOCKS, -1, *a.shape[1:])
 
 
 def _apart(
     sums: Float[Array, " b *moment"], share: Float[Array, " b"]
 ) -> tuple[Float[Array, " *moment"], Float[Array, " b *moment"]]:
-    """The total of weighted sums over blocks, and the difference between each block and its share of the total."""
+    """The total of sums over blocks, and the difference of each block from its share of the total."""
     total = jnp.sum(sums, 0)
     return total, sums - share.reshape((-1,) + (1,) * total.ndim) * total
 
@@ -316,37 +318,37 @@ def _ratio(
     share: Float[Array, " b"],
     trusted: Bool[Array, ""],
 ) -> tuple[Float[Array, " *moment"], Float[Array, " b *moment"]]:
-    """A weighted mean with its control variate (of mean zero) taken out, elementwise.
+    """Elementwise, a weighted mean minus a multiple of a control variate of mean zero.
 
     Args:
         sums: Weighted sums over blocks.
-        controls: Those of the control variate.
+        controls: Weighted sums of the control variate over blocks.
         share: The blocks' weights, which add up to 1.
         trusted: Whether the control variate is used.
 
     Returns:
-        The mean, and the contribution of each block to its error.
+        The mean, and the contribution of each block to the error of the mean.
     """
     mean, parts = _apart(sums, share)
     offset, known = _apart(controls, share)
     square = jnp.sum(known * known, 0)
-    # a control variate has a size of about 1: one below 1e4 eps consists of rounding alone
+    # a control variate has a size of about 1; if it is below 1e4 eps, it consists of rounding errors
     usable = square > (1e4 * float(jnp.finfo(mean.dtype).eps)) ** 2
     slope = jnp.sum(parts * known, 0) / jnp.where(usable, square, 1.0)
     slope = jnp.where(trusted & usable & jnp.isfinite(slope), slope, 0.0)
-    # a control that is not finite must not reach the sum as NaN times 0
+    # NaN times 0 is NaN, so a control variate that is not finite is replaced
     offset, known = jnp.where(slope == 0.0, 0.0, offset), jnp.where(slope == 0.0, 0.0, known)
     return mean - slope * offset, parts - slope * known
 
 
 def _standard_error(parts: Float[Array, " b *moment"]) -> Float[Array, " *moment"]:
-    """Standard error of a sum over blocks."""
-    # two degrees of freedom are used up: one by the mean, one by the slope of the control variate
+    """The standard error of a sum over blocks."""
+    # minus two degrees of freedom: one for the mean, one for the slope of the control variate
     return jnp.sqrt(jnp.sum(parts * parts, 0) * (_BLOCKS / (_BLOCKS - 2.0)))
 
 
 def _surprise(weights: Float[Array, "b n_b"], controls: Float[Array, "b n_b k"]) -> Float[Array, ""]:
-    """The largest distance of the means of control variates from 0, in standard errors of independent points."""
+    """The largest distance of a control variate's mean from 0, in standard errors of independent points."""
     offset = jnp.einsum("bn,bni->i", weights, controls)
     square = jnp.einsum("bn,bni->i", weights**2, controls**2)
     return jnp.max(jnp.abs(offset) / jnp.sqrt(jnp.where(square > 0, square, 1.0)))
@@ -361,7 +363,7 @@ def normal_points(points: int, size: int) -> Float[np.ndarray, "points size"]:
     from scipy.special import ndtri
 
     uniform = _sobol(points, size)
-    half = 0.5 / points  # keeps the outermost points finite
+    half = 0.5 / points  # shifts the points away from 0, so that their normal quantiles are finite
     return ndtri(np.clip(uniform, half, 1.0 - half))
 
 
@@ -381,10 +383,10 @@ def _sobol_bits(points: int, size: int) -> UInt[np.ndarray, "points size"]:
 def draw_points(
     key: PRNGKeyArray | None, number: int | Int[Array, ""], points: int, size: int, dtype: DTypeLike
 ) -> tuple[Float[Array, " points"], Float[Array, "points size"]]:
-    """The number-th set of points: uniform numbers and standard normal vectors.
+    """Draws set ``number`` of points: uniform numbers and standard normal vectors.
 
-    A digital shift moves all points of a block by the same random digits, without carry: each is then uniformly
-    distributed, and together they are as even as before.
+    A digital shift adds the same random digits to all points of a block, without carry. Each point is then uniformly
+    distributed, and the points together are as even as before.
     """
     if key is None and isinstance(number, int):
         with jax.ensure_compile_time_eval():
@@ -399,6 +401,8 @@ def _shifted(
 ) -> tuple[Float[Array, " points"], Float[Array, "points size"]]:
     shifts = jax.random.bits(key, (_BLOCKS, 1, size + 1), jnp.uint32)
     digits = (jnp.asarray(_sobol_bits(points // _BLOCKS, size + 1)) ^ shifts).reshape(points, size + 1)
-    kept = 32 if jnp.finfo(dtype).bits >= 64 else 23  # so many digits that half a step more is a number of this dtype
+    kept = (
+        32 if jnp.finfo(dtype).bits >= 64 else 23
+    )  # the number of digits for which a point plus half a step is a number of this dtype
     uniform = (jnp.right_shift(digits, jnp.uint32(32 - kept)).astype(dtype) + 0.5) / 2.0**kept
     return uniform[:, 0], math.sqrt(2.0) * jax.lax.erf_inv(2.0 * uniform[:, 1:] - 1.0)

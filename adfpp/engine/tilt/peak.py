@@ -1,4 +1,4 @@
-"""A Gaussian fitted to the peak of a tilt: where fitted quadrature starts and what Monte Carlo proposes from."""
+"""Fits a Gaussian to the peak of a tilt: the start of fitted quadrature, and the first proposal of Monte Carlo."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -13,19 +13,19 @@ from adfpp.engine.tilt.base import LogFactor
 Slope: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, " k"]]
 Precision: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, "k k"]]
 
-_STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # fractions of a Newton step that are tried, all at once
+_STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # fractions of a Newton step that are tried in parallel
 _WIDEST = 0.25  # smallest curvature of a fit: a proposal at most twice as wide as the cavity
 _FLATTEST = 0.05  # smallest curvature of a step: at most 20 times the slope
 
 
 class _Climb(NamedTuple):
-    """Newton's iteration under way.
+    """The state of Newton's iteration.
 
     Attributes:
         u: The highest point so far.
-        height: The log tilt there.
-        gain: Of the last step.
-        count: Steps so far.
+        height: The log tilt at this point.
+        gain: The increase of the log tilt in the last step.
+        count: Number of steps so far.
     """
 
     u: Float[Array, " k"]
@@ -37,15 +37,15 @@ class _Climb(NamedTuple):
 def peak_fit(
     log_factor: LogFactor, size: int, dtype: DTypeLike, iterations: int = 25
 ) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-    """Mode of ``log_factor(u) - u·u/2`` by damped Newton, and a root of the inverse curvature there.
+    """Finds the mode of ``log_factor(u) - u·u/2`` by damped Newton steps, and a root of the inverse curvature there.
 
     Curvatures of the wrong sign are reversed for the step and bounded for the fit, so that the root is always proper.
-    Where derivatives are not finite the curvature of the cavity is used.
+    If derivatives are not finite, the curvature of the cavity is used.
 
     Args:
-        log_factor: In whitened coordinates.
+        log_factor: The log factor, in whitened coordinates.
         size: Length of u.
-        dtype: Of the result.
+        dtype: The dtype of the result.
         iterations: The largest number of Newton steps.
 
     Returns:
@@ -73,12 +73,12 @@ def peak_fit(
 def rough_peak(
     log_factor: LogFactor, size: int, dtype: DTypeLike, iterations: int = 10
 ) -> tuple[Float[Array, " k"], Float[Array, "k k"], Float[Array, "k k"]]:
-    """As ``peak_fit`` for large fields: the mode to a tenth of an sd, without a spectrum wherever one is not needed.
+    """As ``peak_fit``, for large fields: the mode to a tenth of an sd, and eigenvalues only if they are needed.
 
     Args:
-        log_factor: In whitened coordinates.
+        log_factor: The log factor, in whitened coordinates.
         size: Length of u.
-        dtype: Of the result.
+        dtype: The dtype of the result.
         iterations: The largest number of Newton steps.
 
     Returns:
@@ -91,7 +91,7 @@ def rough_peak(
         climb, precision = carry
         slope = slope_at(climb.u)
         lower = jnp.linalg.cholesky(precision)
-        # no eigenvalue of precision - I is larger in size than its norm: a shift by that makes all of them positive
+        # no eigenvalue of precision - I is larger in size than its norm, so a shift by the norm makes all positive
         norm = jnp.sqrt(jnp.sum((precision - identity) ** 2))
         shifted = jnp.linalg.cholesky(precision + (norm + _FLATTEST) * identity)
         lower = jnp.where(jnp.all(jnp.isfinite(lower)), lower, shifted)
@@ -142,13 +142,13 @@ def _derivatives(log_factor: LogFactor, size: int, dtype: DTypeLike) -> tuple[Lo
 
 
 def _foot(log_tilt: LogFactor, size: int, dtype: DTypeLike) -> _Climb:
-    """Where Newton's iteration starts: at the cavity's mean."""
+    """The start of Newton's iteration: the cavity's mean."""
     zero = jnp.zeros(size, dtype)
     return _Climb(zero, _no_nan(log_tilt(zero)), jnp.full((), jnp.inf, dtype), jnp.asarray(0))
 
 
 def _uphill(log_tilt: LogFactor, climb: _Climb, direction: Float[Array, " k"]) -> _Climb:
-    """A step to the highest of several points along a direction, if one is higher than the present one."""
+    """Makes a step to the highest of several points along a direction, if it is higher than the current point."""
     candidates = climb.u + jnp.asarray(_STEPS, climb.u.dtype)[:, None] * direction
     heights = _no_nan(jax.vmap(log_tilt)(candidates))
     best = jnp.argmax(heights)
@@ -162,5 +162,5 @@ def _uphill(log_tilt: LogFactor, climb: _Climb, direction: Float[Array, " k"]) -
 
 
 def _no_nan(height: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """Heights that are no number count as lowest."""
+    """Replaces NaN by -inf, the lowest height."""
     return jnp.where(jnp.isnan(height), -jnp.inf, height)

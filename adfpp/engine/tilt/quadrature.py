@@ -2,11 +2,12 @@
 
 One dimension, in three tiers:
 
-1. Gauss-Hermite on the cavity. The Hermite coefficients of the factor come for free from the same nodes; continued
-   beyond the rule they say how good the moments are.
+1. Gauss-Hermite on the cavity. The same nodes also give the Hermite coefficients of the factor. Their continuation
+   beyond the rule gives an estimate of the error.
 2. Kronrod panels of fixed width across the cavity (not for factors with a landmark that may be a narrow peak).
-3. The peak of the tilt is found by a graded grid, refined around its best point, and the range in which the tilt is
-   visible is integrated by globally adaptive Gauss-Kronrod panels whose first edges are the peak and the landmarks.
+3. The peak of the tilt is located on a graded grid, which is refined around its best point. The range in which the tilt
+   is not negligible is integrated by globally adaptive Gauss-Kronrod panels. Their first edges are the peak and the
+   landmarks.
 
 No derivatives are taken, so a factor may have kinks, steps and zeros. Two and three dimensions are in ``tensor``.
 """
@@ -27,9 +28,9 @@ from numpy.polynomial.hermite_e import hermegauss, hermevander
 from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
-from adfpp.engine.tilt.tensor import few_dimensions
+from adfpp.engine.tilt.tensor import two_or_three_dimensions
 
-# The log of a factor, or of a tilt, at many values of its one number.
+# The log of a factor, or of a tilt, at many values of a field of one number.
 LogValues: TypeAlias = Callable[[Float[Array, " n"]], Float[Array, " n"]]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -40,7 +41,7 @@ class Quadrature:
     """Adaptive quadrature of the tilted distribution.
 
     Attributes:
-        tol: Target of the estimated error in float64 (float32 cannot do better than about 1e-6 and uses that).
+        tol: Target of the estimated error in float64. (In float32 it is about 1e-6, the smallest possible error.)
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
         report_tensor: The same for fields of two and three numbers.
         nodes: Gauss-Hermite nodes of the first tier.
@@ -64,7 +65,7 @@ class Quadrature:
 
     def reported(self, dtype: DTypeLike, size: int = 1) -> float:
         """The error above which a row is marked, for this dtype and size of field."""
-        # 2e4 eps is 2e-3 in float32, which the rounding of a likelihood alone may reach.
+        # 2e4 eps is 2e-3 in float32: rounding errors of a likelihood alone may be so large.
         return max(self.report if size == 1 else self.report_tensor, 2e4 * float(jnp.finfo(dtype).eps))
 
     def __call__(
@@ -75,20 +76,20 @@ class Quadrature:
         landmarks: Landmarks | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Tilted:
-        """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
+        """Computes the moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))``.
 
         Args:
             log_factor: Log of the factor as a function of the field.
             mean: The cavity's mean.
             scale: Lower triangular root of the cavity's covariance.
-            landmarks: Where a scalar factor may peak or bend, if that is known.
+            landmarks: Where a scalar factor may have peaks or kinks, if this is known.
             key: Not used.
         """
         tol = max(self.tol, 8.0 * float(jnp.finfo(mean.dtype).eps))
         if mean.shape[0] == 1:
             known = landmarks if landmarks is not None else Landmarks(jnp.zeros(0, mean.dtype), 0)
             return _one_dimension(log_factor, mean[0], scale[0, 0], known, self, tol)
-        return few_dimensions(log_factor, mean, scale, max(self.tensor_tol, tol), self.tensor_nodes)
+        return two_or_three_dimensions(log_factor, mean, scale, max(self.tensor_tol, tol), self.tensor_nodes)
 
 
 # ---------------------------------------------------------------------------------------------- one dimension
@@ -132,7 +133,7 @@ def _one_dimension(
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
     def harder() -> Tilted:
-        if landmarks.centres:  # panels of fixed width may overlook a narrow peak
+        if landmarks.centres:  # panels of fixed width may miss a narrow peak
             return _adaptive(values, centre, sd, landmarks, rule, tol)
         second, error = _composite(values, centre, sd)
         return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, landmarks, rule, tol))
@@ -150,7 +151,7 @@ def _hidden(
     mass: Float[Array, ""],
     nodes: int,
 ) -> Float[Array, ""]:
-    """The share of the mass that the nodes may overlook in a narrow peak at a landmark.
+    """The fraction of the mass that the nodes may miss, in a narrow peak at a landmark.
 
     It is estimated from the difference between the factor there and the interpolant through its values at the nodes.
     """
@@ -164,18 +165,18 @@ def _hidden(
     interpolant = (jnp.asarray(matrix, v.dtype) @ factor) @ jnp.stack(polynomials)
     there = jnp.exp(values(centre + sd * u) - top - 0.5 * u * u)
     missed = jnp.where(near, jnp.abs(there - interpolant * jnp.exp(-0.5 * v * v)), there)
-    # a peak whose sd is 0.05 cavity sds holds 0.05 times its height; wider ones do not hide from the nodes
+    # a peak whose sd is 0.05 cavity sds has a mass of 0.05 times its height; the nodes do not miss wider peaks
     return 0.05 * jnp.max(jnp.where(jnp.isnan(at), 0.0, missed)) / mass
 
 
-_GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number: 0 is no special point; ±332 sd
+_GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number of points, so that 0 is not one of them; up to ±332 sd
 _LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
 _ZOOM = np.linspace(0.0, 1.0, 10)[1:-1]
-_MAX_ZOOMS = 14  # each narrows the bracket to 2/9: 1e-9 of the first in the end
+_MAX_ZOOMS = 14  # each reduces the bracket to 2/9, and all of them to 1e-9, of its width
 
 
 def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
-    """A few numbers in order, by counting: a call of the library's sort would cost each row far more than this."""
+    """Sorts a small array by counting: the library's sort would take much longer for each row."""
     i = jnp.arange(a.shape[0])
     before = (a[None, :] < a[:, None]) | ((a[None, :] == a[:, None]) & (i[None, :] < i[:, None]))
     rank = jnp.sum(before, 1)
@@ -193,14 +194,14 @@ def _relative(
     )
 
 
-_PANELS = np.linspace(-9.13, 9.31, 9)  # no edge where a likelihood is likely to have its step
+_PANELS = np.linspace(-9.13, 9.31, 9)  # no edge at a round number, where a likelihood is likely to have a step
 
 
 def _composite(values: LogValues, centre: Float[Array, ""], sd: Float[Array, ""]) -> tuple[Tilted, Float[Array, ""]]:
-    """Kronrod panels of fixed width over all of the cavity: right where the factor is no narrower than a panel.
+    """Kronrod panels of fixed width over the whole cavity: accurate if the factor is not narrower than a panel.
 
     Returns:
-        The moments, and their error without that of rounding, which more nodes would not reduce.
+        The moments, and their error without rounding errors, which more nodes would not reduce.
     """
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
@@ -220,7 +221,9 @@ def _composite(values: LogValues, centre: Float[Array, ""], sd: Float[Array, ""]
     errors = size * jnp.sum(jnp.minimum(relative, (60.0 * relative) ** 1.5), 0)
     mean = first / total
     variance = second / total - mean * mean
-    ends = jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3  # nothing may be left outside
+    ends = (
+        jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3
+    )  # the mass outside of the panels must be negligible
     rounding = eps * (
         LOST
         + 4.0 * jnp.max(jnp.abs(top))
@@ -248,7 +251,7 @@ def _adaptive(
         return jnp.where(jnp.isnan(out), -jnp.inf, out)
 
     known = (landmarks.at - centre) / sd
-    known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN, too, fails the comparison
+    known = jnp.where(jnp.abs(known) < _GRID[-1], known, 0.0)  # NaN fails the comparison, too
     peak, top, width, edges = frame(log_tilt, known)
     unit, (total, first, second), errors = _integrate(log_tilt, peak, top, width, edges, rule.max_panels, tol)
     offset = first / total
@@ -258,7 +261,7 @@ def _adaptive(
     rounding = eps * (LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
     error = rounding + _relative(errors, total, offset, variance)
     log_z = unit + jnp.log(total) - _HALF_LOG_2PI
-    # a field that is known for certain has nothing to integrate: the factor is a constant
+    # a certain field has no width: the factor is a constant, and there is nothing to integrate
     certain = sd <= 0
     return Tilted(
         jnp.where(certain, values(centre[None])[0], log_z),
@@ -271,10 +274,10 @@ def _adaptive(
 def frame(
     log_tilt: LogValues, known: Float[Array, " m"]
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""], Float[Array, " edges"]]:
-    """The peak of the tilt, the log-tilt there, its width, and sorted edges between which to integrate.
+    """Finds the peak of the tilt, the log-tilt there, its width, and sorted edges for the panels.
 
     The edges are the peak, the points on either side where the tilt has dropped by 2 and where it has become
-    negligible, the ends of the range in which the grid shows more of it, and the landmarks.
+    negligible, the ends of the range in which the tilt is not negligible on the grid, and the landmarks.
     """
     dtype = known.dtype
     grid = jnp.asarray(_GRID, dtype)
@@ -309,18 +312,20 @@ def frame(
             count + 1,
         )
 
-    # the neighbours' heights are not looked up: -inf lets the first zoom begin, and it evaluates inside them
+    # -inf for the heights of the neighbours, so that the first zoom is made; it evaluates points between them
     around = jnp.stack([-jnp.inf, heights[best], -jnp.inf])
     bracket, around, _ = jax.lax.while_loop(unresolved, refine, (jnp.stack([low, at, high]), around, 0))
     highest = jnp.argmax(around)
     peak, top = bracket[highest], around[highest]
 
-    visible = 38.0 if dtype == jnp.float64 else 20.0  # a drop of the log beyond which nothing adds to a sum
+    visible = (
+        38.0 if dtype == jnp.float64 else 20.0
+    )  # a larger drop of the log contributes nothing to a sum in this dtype
     step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
     steps = step * jnp.asarray(_LADDER, dtype)
     rungs = jnp.arange(1, len(_LADDER) + 1)
     sides = once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
-    # a heavy tail far out contributes to the variance in proportion to the squared distance
+    # a heavy tail contributes to the variance in proportion to the squared distance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
     def reach(heights: Float[Array, "2 rungs"], drop: float) -> Float[Array, "2"]:
@@ -329,7 +334,7 @@ def frame(
         return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
 
     near, far = reach(sides, 2.0), reach(sides + weight, visible)
-    # the ladder may step over a second peak that the grid or a landmark shows: integrate to that peak's neighbours
+    # the ladder may miss a second peak that the grid or a landmark shows: integrate up to that peak's neighbours
     seen = jnp.where(heights > top - visible, points, peak)
     right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
     beyond_right, beyond_left = (
@@ -348,10 +353,10 @@ def frame(
 
 
 class _Panels(NamedTuple):
-    """Panels of an integral under way."""
+    """The panels of an integral, so far."""
 
     edges: Float[Array, "P 2"]
-    sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each, v the distance from the peak
+    sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each panel, v the distance from the peak
     errors: Float[Array, "P 3"]
     used: Int[Array, ""]
 
@@ -365,44 +370,44 @@ def _integrate(
     max_panels: int,
     tol: float,
 ) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
-    """Globally adaptive: the panel with the largest error is halved until their sum is small enough.
+    """Integrates adaptively: halves the panel with the largest error until the sum of the errors is small enough.
 
     Returns:
-        The log of the unit, the integrals of 1, v, v² and their errors, v the distance from the peak.
+        The log of the unit, the integrals of 1, v, v² in this unit and their errors, v the distance from the peak.
     """
     dtype = peak.dtype
     eps = float(jnp.finfo(dtype).eps)
     x, weights = (jnp.asarray(a, dtype) for a in kronrod())
     nodes = jnp.concatenate([x, jnp.asarray([-1.0, 1.0], dtype)])
     top = jnp.where(top > -jnp.inf, top, 0.0)
-    # a higher peak that the frame has missed must not overflow: it is cut here, and makes the panel's error large
+    # a higher peak that ``frame`` has missed must not overflow: it is limited here, and makes the panel's error large
     ceiling = 600.0 if dtype == jnp.float64 else 60.0
-    # what a peak of this width holds at the least: errors count relative to it
+    # the least mass of a peak of this width: errors are relative to it
     least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
 
     def measure(edges: Float[Array, "p 2"]) -> tuple[Float[Array, "p 3"], Float[Array, "p 3"]]:
-        """Sums and errors of panels."""
+        """The sums and errors of panels."""
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle[:, None] + half[:, None] * nodes
         logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
         density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
         v = u - peak
         powers = once(jnp.stack([density, density * v, density * v * v], 1))
-        # written as a sum: a small matrix product would be a call of its own in the loop over rows
+        # written as a sum, because a small matrix product would be a slow library call in the loop over rows
         fine, coarse, first, last = (jnp.sum(powers[:, :, :-2] * w, -1) for w in weights)
         size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
         gap = jnp.abs(fine - coarse)
-        # the Kronrod sum is far better than the Gauss sum within it: the usual 3/2 power
+        # the Kronrod sum is much more accurate than the Gauss sum, hence the usual power 3/2
         relative = gap / jnp.where(size > 0, size, 1.0)
         error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
-        # the end values are not among the nodes: where they differ from those of the polynomial through the nodes, a
-        # peak may be hidden between the end and the last node
+        # the ends of a panel are not nodes: if the values there differ from the polynomial through the nodes, there may
+        # be a peak between the end and the last node
         error = error + 0.005 * (jnp.abs(powers[:, :, -2] - first) + jnp.abs(powers[:, :, -1] - last))
         flat = half <= 8.0 * eps * jnp.abs(middle)
         return fine, jnp.where(flat[:, None], 0.0, error)
 
     def judged(errors: Float[Array, "*p 3"], sums: Float[Array, "P 3"]) -> Float[Array, "*p"]:
-        """Errors relative to the integrals, the worst of the three powers."""
+        """Errors relative to the integrals, the largest for the three powers."""
         total = jnp.maximum(jnp.sum(sums, 0), least)
         scale = jnp.stack([total[0], jnp.sqrt(total[0] * total[2]), total[2]])
         return jnp.max(errors / scale, -1)

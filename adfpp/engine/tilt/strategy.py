@@ -1,4 +1,4 @@
-"""Which rule computes the tilted moments of a factor, and the reason for it in words."""
+"""Chooses the rule that computes the tilted moments of a factor, and gives the reason in words."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from adfpp.engine.tilt.quadrature import Quadrature
 
 
 class Choice(NamedTuple):
-    """A rule for a factor, and the reason for it in words."""
+    """A rule for a factor, and the reason for the choice in words."""
 
     rule: IntegralRule
     why: str
@@ -18,12 +18,12 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Moments:
-    """How tilted moments are computed: a closed form where there is one, else quadrature, else Monte Carlo.
+    """How tilted moments are computed: by a closed form if there is one, else by quadrature, else by Monte Carlo.
 
     Attributes:
         closed: Whether registered closed forms are used.
         quadrature: The rule for small fields.
-        max_quadrature: The largest field that quadrature takes.
+        max_quadrature: The largest size of a field for quadrature.
         monte_carlo: The rule for larger fields.
     """
 
@@ -33,21 +33,21 @@ class Moments:
     monte_carlo: IntegralRule = field(default_factory=MonteCarlo)
 
     def choose(self, size: int) -> Choice:
-        """The rule for the integral over a field of this size."""
+        """Chooses the rule for the integral over a field of this size."""
         if size <= self.max_quadrature:
             return Choice(self.quadrature, f"adaptive quadrature: {size}-dimensional integral")
         return Choice(self.monte_carlo, f"quasi-Monte-Carlo: a field of {size} is too large for quadrature")
 
     @property
     def conditional(self) -> bool:
-        """Whether factors that are Gaussian in all of their field but one number are integrated as such.
+        """Whether factors that are Gaussian in all numbers of the field except one are integrated as such.
 
-        A rule of the limit of power 0 takes the whole field.
+        Rules for the limit of power 0 integrate over the whole field.
         """
         return self.max_quadrature > 0 and isinstance(self.quadrature, Quadrature)
 
     def choose_conditional(self, outer: int | None) -> Choice:
-        """The rule for a factor that is Gaussian given one number of its field, or in all of it (None)."""
+        """Chooses the rule for a factor that is Gaussian if one number of its field is fixed (None: in any case)."""
         assert isinstance(self.quadrature, Quadrature)
         why = "Gaussian: by algebra" if outer is None else "1-dimensional integral: Gaussian in the rest"
         return Choice(Conditional(outer, self.quadrature), why)
@@ -64,7 +64,7 @@ _NAMED = {"auto": AUTO, "accurate": ACCURATE, "quadrature": QUADRATURE, "monteca
 
 
 def moments_named(moments: str | Moments) -> Moments:
-    """The strategy with this name: "auto", "accurate", "quadrature" or "montecarlo"; a strategy is passed through."""
+    """Returns the strategy with this name: "auto", "accurate", "quadrature", "montecarlo"; or the given strategy."""
     if isinstance(moments, Moments):
         return moments
     if moments not in _NAMED:

@@ -1,10 +1,10 @@
 """Tilted moments of fields of two and three numbers.
 
-There are two tiers. The first is tensor Gauss-Hermite on the cavity, judged by its Hermite coefficients, then fitted to
-the moments that it gives, as long as this lowers the estimated error. Where it is not enough, the second takes panels
-graded around the peak: tensor Kronrod panels along the principal axes of the tilt's curvature. The edges are the peak,
-the points where the tilt has dropped by 2 and where it has become negligible, and the end of the cavity. Gauss-Hermite
-is then fitted to the moments again.
+There are two tiers. The first is tensor Gauss-Hermite on the cavity, whose error is estimated from its Hermite
+coefficients. The rule is then fitted to the resulting moments, as long as this lowers the estimated error. If this is
+not enough, the second tier uses tensor Kronrod panels along the principal axes of the tilt's curvature, graded around
+the peak. Their edges are the peak, the points where the log tilt has dropped by 2 and where it has become negligible,
+and the end of the cavity. Gauss-Hermite is then fitted to the resulting moments.
 """
 
 import math
@@ -25,11 +25,11 @@ from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.peak import peak_fit
 from adfpp.engine.tilt.rules import LOST, kronrod, tail_error
 
-A = TypeVar("A")  # of NumPy or of JAX
+A = TypeVar("A")  # an array of NumPy or of JAX
 
 
 class _Tensor(NamedTuple, Generic[A]):
-    """A tensor Gauss-Hermite rule with the rows that turn factor values into Hermite coefficients."""
+    """A tensor Gauss-Hermite rule, with the rows that convert factor values to Hermite coefficients."""
 
     points: A  # (n, k)
     zeroth: A  # (n,)
@@ -69,17 +69,17 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     )
 
 
-def few_dimensions(
+def two_or_three_dimensions(
     log_factor: LogFactor, mean: Float[Array, " k"], scale: Float[Array, "k k"], enough: float, nodes: int
 ) -> Tilted:
-    """Moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
+    """Computes the moments of ``N(u; 0, I) exp(log_factor(mean + scale @ u))`` for u of two or three numbers.
 
     Args:
         log_factor: Log of the factor as a function of the field.
         mean: The cavity's mean.
         scale: Lower triangular root of the cavity's covariance.
-        enough: The estimated error at which it ends.
-        nodes: Gauss nodes of a panel of three dimensions; the Kronrod rule around them has twice as many and one.
+        enough: The estimated error at which it stops.
+        nodes: Number of Gauss nodes of a panel in three dimensions; the Kronrod rule has twice as many plus one.
     """
     size, dtype = mean.shape[0], mean.dtype
     tensor: _Tensor[Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
@@ -92,7 +92,7 @@ def few_dimensions(
         return jnp.where(jnp.isnan(logs), -jnp.inf, logs)
 
     def fitted(centre: Float[Array, " k"], root: Float[Array, "k k"]) -> Tilted:
-        """The moments by a rule centred at ``centre`` and scaled by ``root``; exact where both are the answer."""
+        """The moments by a rule centred at ``centre`` and scaled by ``root``; exact if these are the tilted moments."""
         logs = log_tilt(centre + tensor.points @ root.T) + 0.5 * jnp.sum(tensor.points**2, -1)
         top = jnp.max(logs)
         density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
@@ -108,7 +108,7 @@ def few_dimensions(
         return Tilted(log_z, centre + root @ shift, lower, error)
 
     def refined(start: Tilted) -> Tilted:
-        """The rule fitted to the moments so far, as long as this lowers the estimated error."""
+        """Fits the rule to the moments so far, as long as this lowers the estimated error."""
 
         def again(carry: _Refinement) -> _Refinement:
             best, _, count = carry
@@ -128,15 +128,15 @@ def few_dimensions(
     best = jax.lax.cond(
         first.error < enough, lambda: first, lambda: refined(_graded(in_cavity, log_tilt, size, dtype, nodes))
     )
-    # rounding is reported, but more nodes would not reduce it
+    # rounding errors are reported, but more nodes would not reduce them
     return best._replace(error=best.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(best.log_z)))
 
 
-_REFINEMENTS = 4  # a fit that has not settled by then does not settle
+_REFINEMENTS = 4  # a fit that has not converged after four refinements does not converge
 
 
 class _Refinement(NamedTuple):
-    """Fits under way: the best so far, whether the last one was better than those before, and their number."""
+    """The state of repeated fits: the best one so far, whether the last one was better, and their number."""
 
     best: Tilted
     better: Bool[Array, ""]
@@ -161,12 +161,12 @@ def _graded(
     end = 9.0 + jnp.sqrt(mode @ mode)  # beyond 9 sds the cavity holds less than 1e-18
 
     def reach(drop: float) -> Float[Array, "2 k"]:
-        """How far on either side of each axis the log of the tilt stays within ``drop`` of its peak."""
+        """How far on both sides of each axis the log of the tilt stays within ``drop`` of its peak."""
         rung = jnp.max(jnp.where(drops > top - drop, rungs, 0), -1)
         at = jnp.clip(rung, 0, len(_LADDER) - 1)
         return jnp.minimum(jnp.take_along_axis(jnp.stack([steps, steps]), at[..., None], -1)[..., 0], end)
 
-    near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)  # beyond, nothing adds to a sum
+    near, far = reach(2.0), reach(38.0 if dtype == jnp.float64 else 20.0)  # beyond these, nothing contributes to a sum
     ends = jnp.full_like(widths, end)
     edges = jnp.stack([-ends, -far[1], -near[1], 0.0 * ends, near[0], far[0], ends], -1)  # (size, 7)
     x, weights = kronrod(10 if size == 2 else nodes)
@@ -202,7 +202,7 @@ def _graded(
             jnp.max(jnp.abs(rough_second - second) / (mass * jnp.outer(sd, sd))),
         ]
     )
-    # as in one dimension, the finer rule is better than the coarser by more than their difference: the power 3/2
+    # as in one dimension, the finer rule is much more accurate than the difference of the rules, hence the power 3/2
     error = jnp.max(jnp.minimum(gaps, (60.0 * gaps) ** 1.5))
     lower = small_cholesky(axes @ covariance @ axes.T)
     error = jnp.where(jnp.all(jnp.isfinite(lower)) & (mass > 0), error, jnp.inf)

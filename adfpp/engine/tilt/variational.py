@@ -1,13 +1,13 @@
-"""The limit of power 0: what a factor says to its exclusive-KL (variational) Gaussian site.
+"""The limit of power 0: a factor's message to its exclusive-KL (variational) Gaussian site.
 
 With ``h = mean + scale @ u``, ``u ~ N(0, I)`` the belief itself, the site of the best Gaussian in KL(q || p) has slope
 ``E[∇ log f]`` and precision ``-E[∇∇ log f]`` (Opper and Archambeau 2009). By Stein's identity they are
-``E[u log f]`` and ``-E[(u uᵀ - I) log f]``, the Hermite coefficients of log f, for which it needs no derivatives and
-may have kinks. Where f is 0 the expectation of its log is -inf, and there is no such site.
+``E[u log f]`` and ``-E[(u uᵀ - I) log f]``. These are Hermite coefficients of log f; they need no derivatives, and
+log f may have kinks. If f is 0 somewhere, the expectation of its log is -inf, and there is no such site.
 
-Fields of one number: Gauss-Hermite, judged by the coefficients beyond, else adaptive panels across the belief. Two and
-three numbers: tensor Gauss-Hermite. More: Sobol points and their mirror images, with log f projected on quadratics by
-least squares.
+Fields of one number use Gauss-Hermite, with an error estimate from the higher coefficients, else adaptive panels across
+the belief. Two and three numbers use tensor Gauss-Hermite. More numbers use Sobol points and their mirror images, with
+log f projected onto quadratic functions by least squares.
 """
 
 import math
@@ -29,9 +29,9 @@ from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import normal_points
 from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
 
-# The log of a factor at n values of the field, less its value at the mean.
+# The log of a factor at n values of the field, minus its value at the mean.
 _Rises: TypeAlias = Callable[[Float[Array, "n k"]], Float[Array, " n"]]
-# Errors of log Z, slope and precision.
+# The errors of log Z, slope and precision.
 _Errors: TypeAlias = tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
 
 _TOL = 1e-7  # target of the estimated error, as that of ``Quadrature``
@@ -43,8 +43,9 @@ class Variational:
     """Expectations of log f, its slope and its curvature under the belief.
 
     Attributes:
-        nodes: Gauss-Hermite nodes an axis for one number and two; half as many for three. At least 24.
-        points: Quasi-Monte-Carlo points for larger fields; more are taken where the quadratics need them.
+        nodes: Number of Gauss-Hermite nodes along each axis for one and two numbers, at least 24; half as many for
+            three.
+        points: Number of quasi-Monte-Carlo points for larger fields; more if the quadratic functions need them.
         report: A row whose estimated error is above this is marked ``Status.INACCURATE``.
         report_tensor: The same for fields of two and three numbers.
         report_points: The same for larger fields.
@@ -67,9 +68,9 @@ class Variational:
 
     def reported(self, dtype: DTypeLike, size: int = 1) -> float:
         """The error above which a row is marked, for this dtype and size of field."""
-        asked = self.report if size == 1 else self.report_tensor if size <= 3 else self.report_points
-        # 2e4 eps is 2e-3 in float32, which the rounding of a likelihood alone may reach
-        return max(asked, 2e4 * float(jnp.finfo(dtype).eps))
+        requested = self.report if size == 1 else self.report_tensor if size <= 3 else self.report_points
+        # 2e4 eps is 2e-3 in float32: rounding errors of a likelihood alone may be so large
+        return max(requested, 2e4 * float(jnp.finfo(dtype).eps))
 
     def __call__(
         self,
@@ -79,27 +80,27 @@ class Variational:
         landmarks: Landmarks | None = None,
         key: PRNGKeyArray | None = None,
     ) -> Message:
-        """The best Gaussian site for ``exp(log_factor(mean + scale @ u))`` under ``u ~ N(0, I)``.
+        """Computes the best Gaussian site for ``exp(log_factor(mean + scale @ u))`` under ``u ~ N(0, I)``.
 
         The error is the largest of three: that of the slope in sds of belief times site, that of the precision relative
-        to theirs, and that of log_z relative to 1 + |log_z|.
+        to the precision of belief times site, and that of log_z relative to 1 + |log_z|.
 
         Args:
             log_factor: Log of the factor as a function of the field.
             mean: The belief's mean.
-            scale: Lower triangular root of its covariance.
-            landmarks: Where a scalar factor may peak or bend, if that is known.
+            scale: Lower triangular root of the belief's covariance.
+            landmarks: Where a scalar factor may have peaks or kinks, if this is known.
             key: Not used.
 
         Returns:
-            The message; its log_z is -inf where log f is not finite at some node, and there is no site then.
+            The message. If log f is not finite at some node, its log_z is -inf, and there is no site.
         """
         size, dtype = mean.shape[0], mean.dtype
         centre = log_factor(mean)
         centre = jnp.where(jnp.isfinite(centre), centre, 0.0)
 
         def rises(u: Float[Array, "n k"]) -> Float[Array, " n"]:
-            """Log f less that at the mean: a large constant in both would cost digits."""
+            """Log f minus its value at the mean, because a large constant in log f would cost digits."""
             return once(jax.vmap(log_factor)(mean + u @ scale.T)) - centre
 
         lost = float(jnp.finfo(dtype).eps) * _lost_digits(mean, scale)
@@ -111,7 +112,7 @@ class Variational:
 
 
 def _lost_digits(mean: Float[Array, " k"], scale: Float[Array, "k k"]) -> Float[Array, ""]:
-    """Roundings in log f, in units of its spread: those of log f itself, and those of a field many sds away from 0."""
+    """Rounding errors in log f, in units of its spread: of log f itself, and of a field many sds away from 0."""
     sd = jnp.sqrt(jnp.sum(scale * scale, -1))
     return 4.0 + jnp.max(jnp.where(sd > 0, 2.0 * jnp.abs(mean) / jnp.where(sd > 0, sd, 1.0), 0.0))
 
@@ -124,7 +125,7 @@ def _message(
     errors: _Errors,
     rounding: Float[Array, ""],
 ) -> Message:
-    """Puts the parts together; ``errors`` are absolute."""
+    """Makes the message from its parts; ``errors`` are absolute."""
     unit = _unit(precision)
     total = centre + log_z
     error = _relative(errors, total, unit)
@@ -135,12 +136,12 @@ def _message(
 
 
 def _unit(precision: Float[Array, "*k"]) -> Float[Array, ""]:
-    """About the precision of belief times site, relative to which errors are measured."""
+    """The approximate size of the precision of belief times site, the unit of errors."""
     return 1.0 + jnp.max(jnp.abs(precision))
 
 
 def _relative(errors: _Errors, log_z: Float[Array, ""], unit: Float[Array, ""]) -> Float[Array, ""]:
-    """The worst of the three, as ``Variational`` counts them."""
+    """The largest of the three errors, as ``Variational`` defines them."""
     of_log_z, of_slope, of_precision = errors
     return jnp.maximum(of_log_z / (1.0 + jnp.abs(log_z)), jnp.maximum(of_slope / jnp.sqrt(unit), of_precision / unit))
 
@@ -163,7 +164,7 @@ def _line(
     nodes: int,
     lost: Float[Array, ""],
 ) -> Message:
-    """Gauss-Hermite where its coefficients fall fast enough, else panels; ``field`` is (mean, scale, landmarks)."""
+    """Gauss-Hermite if its coefficients decrease fast enough, else panels; ``field`` is (mean, scale, landmarks)."""
     dtype = centre.dtype
     tol = max(_TOL, 32.0 * float(jnp.finfo(dtype).eps))
     x, matrix = _hermite(nodes)
@@ -178,16 +179,16 @@ def _line(
     return jax.lax.cond(easy, lambda: first, lambda: _panels(rises, centre, field, tol, lost))
 
 
-_EDGES = np.linspace(-9.13, 9.31, 11)  # no edge at 0, where the likelihood's features are likely to be
-_HALVINGS = 48  # a kink at an unknown place takes about 15 of them: its panel shrinks to 1e-4 sds
+_EDGES = np.linspace(-9.13, 9.31, 11)  # no edge at 0, where a likelihood is likely to have a kink
+_HALVINGS = 48  # a kink at an unknown place needs about 15 of them: its panel shrinks to 1e-4 sds
 
 
 class _Sums(NamedTuple):
-    """Panels of an integral under way."""
+    """The panels of an integral, so far."""
 
     edges: Float[Array, "P 2"]
-    sums: Float[Array, "P 4"]  # expectations of g, u g, (u² - 1) g, g² over each
-    errors: Float[Array, "P 3"]  # of the first three
+    sums: Float[Array, "P 4"]  # expectations of g, u g, (u² - 1) g, g² over each panel
+    errors: Float[Array, "P 3"]  # errors of the first three
     used: Int[Array, ""]
 
 
@@ -198,7 +199,7 @@ def _panels(
     tol: float,
     lost: Float[Array, ""],
 ) -> Message:
-    """Gauss-Kronrod panels across the belief with edges at the landmarks, the worst halved until their sum is right."""
+    """Gauss-Kronrod panels across the belief with edges at the landmarks; the worst is halved repeatedly."""
     dtype = centre.dtype
     mean, scale, landmarks = field
     x, weights = kronrod()
@@ -209,7 +210,7 @@ def _panels(
         u = middle[:, None] + half[:, None] * nodes
         g = rises(u.reshape(-1, 1)).reshape(u.shape)
         density = jnp.exp(-0.5 * u * u) * (half[:, None] / math.sqrt(2.0 * math.pi))
-        # a panel of no width has no weight, whatever f is there
+        # a panel of width 0 has no weight, even if f is not finite there
         parts = jnp.stack([density, density * u, density * (u * u - 1.0)], -1)
         parts = jnp.where(half[:, None, None] > 0, parts * g[..., None], 0.0)
         squares = jnp.where(half[:, None] > 0, density * g * g, 0.0)
@@ -222,7 +223,7 @@ def _panels(
     if landmarks is not None and landmarks.at.shape[0]:
         sd = scale[0, 0]
         at = (landmarks.at - mean[0]) / jnp.where(sd > 0, sd, 1.0)
-        inside = (jnp.abs(at) < 9.0) & (sd > 0)  # false for NaN
+        inside = (jnp.abs(at) < 9.0) & (sd > 0)  # false if it is NaN
         edges = jnp.sort(jnp.concatenate([edges, jnp.where(inside, at, edges[0])]))
     count = edges.shape[0] - 1
     first = jnp.stack([edges[:-1], edges[1:]], -1)
@@ -252,7 +253,7 @@ def _panels(
     done = jax.lax.while_loop(unfinished, halve, start)
     log_z, slope, curvature, square = jnp.sum(done.sums, 0)
     left = jnp.sum(done.errors, 0)
-    # the part beyond the ends is taken to be as large as the integrand at them
+    # the integral beyond the ends is estimated by the integrand at the ends
     ends = jnp.asarray([_EDGES[0], _EDGES[-1]], dtype)
     beyond = jnp.max(jnp.abs(rises(ends[:, None])) * jnp.exp(-0.5 * ends * ends) * ends * ends)
     left = left + beyond
@@ -265,7 +266,7 @@ def _panels(
 
 
 def _pairs(size: int) -> list[tuple[int, int]]:
-    """The quadratics that follow 1 and u: the upper triangle."""
+    """The index pairs of the quadratic functions u_i u_j: the upper triangle."""
     return [(i, j) for i in range(size) for j in range(i, size)]
 
 
@@ -276,7 +277,7 @@ def _quadratics(u: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n P"]:
 
 
 def _assembled(c: Float[Array, " P"], size: int) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-    """Slope and precision from the coefficients of the quadratics."""
+    """Computes slope and precision from the coefficients of the quadratic functions."""
     i, j = np.array(_pairs(size)).T
     second = c[1 + size :] * jnp.asarray(np.where(i == j, _SQRT2, 1.0), c.dtype)
     precision = jnp.zeros((size, size), c.dtype).at[i, j].set(-second).at[j, i].set(-second)
@@ -284,7 +285,7 @@ def _assembled(c: Float[Array, " P"], size: int) -> tuple[Float[Array, " k"], Fl
 
 
 class _Tensor(NamedTuple):
-    """Points with the rows that turn values there into Hermite coefficients."""
+    """Points, with the rows that convert values at the points to Hermite coefficients."""
 
     points: Float[np.ndarray, "n k"]
     quadratic: Float[np.ndarray, "P n"]
@@ -335,9 +336,9 @@ def _by_tensor(rises: _Rises, centre: Float[Array, ""], size: int, nodes: int, l
 def _projection(
     size: int, points: int
 ) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "n P"], Float[np.ndarray, "P n"]]:
-    """Points, the quadratics there, and the least-squares projection on them."""
+    """Points, the quadratic functions at the points, and the least-squares projection onto these functions."""
     count = 1 + size + size * (size + 1) // 2
-    # a power of two, and with the mirror images at least eight points for each coefficient
+    # a power of two; with the mirror images at least eight points for each coefficient
     half = 1 << max(points // 2 - 1, 4 * count - 1).bit_length()
     u = normal_points(half, size)
     u = np.concatenate([u, -u])
@@ -346,7 +347,7 @@ def _projection(
 
 
 def _by_points(rises: _Rises, centre: Float[Array, ""], size: int, points: int, lost: Float[Array, ""]) -> Message:
-    """Least squares on quasi-random points, for fields of more than three numbers."""
+    """Least squares at quasi-random points, for fields of more than three numbers."""
     u, basis, projection = (jnp.asarray(a, centre.dtype) for a in _projection(size, points))
     g = rises(u)
     c = projection @ g

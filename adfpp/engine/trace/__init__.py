@@ -1,11 +1,11 @@
-"""Reading a jaxpr: how each value depends on θ, the smallest field, and the program before and behind it.
+"""Analyses a jaxpr: how each value depends on θ, the smallest field, and the program before and behind the field.
 
-The modules, in the order in which they build on one another: ``interpret`` evaluates equations, ``degree`` says how a
-value depends on θ, ``tracing`` turns a function into a flat list of equations, ``touch`` finds what a value reads,
-``cut`` finds the field, ``landmarks`` finds where a factor peaks and bends, ``split`` gives the program before and
-behind the field.
+The modules, in the order in which they build on one another: ``interpret`` evaluates equations, ``degree`` determines
+how a value depends on θ, ``tracing`` turns a function into a flat list of equations, ``touch`` finds the coordinates of
+θ that a value reads, ``cut`` finds the field, ``landmarks`` finds where a factor may have peaks and kinks, ``split``
+gives the program before and behind the field.
 
-Knows JAX, not NumPyro.
+This package uses JAX, but not NumPyro.
 """
 
 from adfpp.engine.trace.cut import Cut, gaussian_but_for, minimum_vertex_cut, reach_of_cuts, smallest_cut

@@ -24,8 +24,8 @@ class Cut:
     """The field of one element of one output.
 
     Attributes:
-        values: The affine values cut through.
-        indices: For each, which of its elements (in row-major order) belong to the field.
+        values: The affine values that are cut through.
+        indices: For each value, the places of its elements (in row-major order) that belong to the field.
     """
 
     values: tuple[Variable, ...]
@@ -33,21 +33,21 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """Number of scalars in the field."""
+        """The number of scalars in the field."""
         return sum(len(i) for i in self.indices)
 
 
 def smallest_cut(trace: Trace, output: Atom, element: int) -> Cut:
-    """The smallest set of affine scalars that separates θ from one element of an output.
+    """Finds the smallest set of affine scalars that separates θ from one element of an output.
 
-    Among cuts of equal size the one nearest to the output is taken, so that as little as possible is left to
-    evaluate behind it.
+    Among cuts of equal size it takes the one nearest to the output, so that the program behind it is as short as
+    possible.
     """
     if isinstance(output, jex.Literal) or trace.degree(output) == Degree.CONSTANT:
         return Cut((), ())
     masks = elements_read(trace, output, one_element(output, element))
     if trace.theta not in masks or not masks[trace.theta].any():
-        return Cut((), ())  # other elements of the output depend on θ, this one does not
+        return Cut((), ())  # other elements of the output depend on θ, but not this one
     varying = [v for v in masks if trace.degree(v) != Degree.CONSTANT and masks[v].any()]
     number = {v: i for i, v in enumerate(varying)}
     if trace.degree(output) == Degree.AFFINE:
@@ -70,7 +70,7 @@ def smallest_cut(trace: Trace, output: Atom, element: int) -> Cut:
 def minimum_vertex_cut(
     weights: Sequence[int | None], edges: Collection[tuple[int, int]], source: int, sink: int
 ) -> list[int]:
-    """Vertices of least total weight that separate the source from the sink, as near to the sink as possible.
+    """Finds the vertices of least total weight that separate the source from the sink, as near to the sink as possible.
 
     Each vertex v is split into an entrance 2v and an exit 2v + 1, joined by an edge whose capacity is its weight. A
     maximum flow from the source's entrance to the sink's exit saturates the edges of every minimum cut. The cut nearest
@@ -78,16 +78,16 @@ def minimum_vertex_cut(
     That set is the same for every maximum flow.
 
     Args:
-        weights: Of each vertex; None for one that may not be cut. The source, the sink or both must have a weight.
+        weights: The weight of each vertex; None if it may not be cut. The source, the sink or both must have a weight.
         edges: Pairs of vertices; the graph has no cycles.
-        source: Where paths begin; it may itself be cut.
-        sink: Where paths end; it may itself be cut.
+        source: The vertex at which paths start; it may itself be cut.
+        sink: The vertex at which paths end; it may itself be cut.
 
     Returns:
         The vertices of the cut, in ascending order.
     """
-    # The source or the sink alone is a cut: no flow is larger. A capacity above that bound is as good as an infinite
-    # one, and SciPy's capacities are 32-bit integers, which "infinite" capacities must not overflow.
+    # The source or the sink alone is a cut, so no flow is larger than its weight. A capacity above that bound acts as
+    # an infinite one. SciPy's capacities are 32-bit integers, which it must not overflow.
     bound = min(w for w in (weights[source], weights[sink]) if w is not None)
     unlimited = bound + 1
     if unlimited > np.iinfo(np.int32).max // 2:
@@ -110,10 +110,10 @@ def minimum_vertex_cut(
 
 
 def gaussian_but_for(trace: Trace, cut: Cut, output: Atom) -> int | None:
-    """The one number of a field given which an output is quadratic in the others.
+    """Finds the number of a field that must be fixed for an output to be quadratic in the other numbers.
 
     Returns:
-        The number's place in the field; -1 if the output is quadratic in all of them; None if there is no such number.
+        The number's place in the field; -1 if the output is quadratic in all numbers; None if one number is not enough.
     """
     starts = np.cumsum([0, *(len(i) for i in cut.indices)])
     behind = needed_equations(trace.equations, [output], frozenset(cut.values))
@@ -125,5 +125,5 @@ def gaussian_but_for(trace: Trace, cut: Cut, output: Atom) -> int | None:
 
 
 def reach_of_cuts(trace: Trace, cuts: Sequence[Cut], parts: Sequence[np.ndarray]) -> Reach:
-    """What the fields of several cuts through the same values read of θ, and of some parts of it."""
+    """The coordinates of θ, and of some parts of it, that the fields of several cuts through the same values read."""
     return reach(trace, cuts[0].values, [cut.indices for cut in cuts], parts)

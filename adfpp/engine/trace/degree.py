@@ -41,7 +41,7 @@ def degree_of(value: Atom, degrees: Mapping[Variable, Degree]) -> Degree:
 def output_degrees(equation: Equation, operands: Sequence[Degree]) -> list[Degree]:
     """The degrees of an equation's outputs, from those of its operands."""
     degree = _result_degree(equation, operands)
-    # An integer or a truth value made from θ jumps: it is never affine.
+    # An integer or a boolean that depends on θ jumps, so it is never affine.
     jump = Degree.NONLINEAR if degree != Degree.CONSTANT else Degree.CONSTANT
     return [degree if _is_real(v) else jump for v in equation.outvars]
 
@@ -73,14 +73,14 @@ def _result_degree(equation: Equation, operands: Sequence[Degree]) -> Degree:
     return Degree.AFFINE if affine else Degree.NONLINEAR
 
 
-BEYOND = 3  # stands for any degree above 2, and for what is no polynomial
+BEYOND = 3  # any degree above 2, or not a polynomial
 
 
 def polynomial_degree(equations: Sequence[Equation], varying: Iterable[Variable], output: Atom) -> int:
-    """Joint degree of an output as a polynomial in some values, everything else fixed; at most ``BEYOND``.
+    """The joint degree of an output as a polynomial in some values, with all others fixed; at most ``BEYOND``.
 
     Args:
-        equations: Those between the values and the output, in order.
+        equations: The equations between the values and the output, in order.
         varying: The values.
         output: The output.
     """
@@ -96,7 +96,7 @@ def polynomial_degree(equations: Sequence[Equation], varying: Iterable[Variable]
 
 
 def _result_polynomial(equation: Equation, operands: Sequence[int]) -> int:
-    """The degree of an equation's result from the degrees of its operands, of which one at least is above 0."""
+    """The degree of an equation's result, from the degrees of its operands, of which at least one is above 0."""
     name = equation.primitive.name
     if name in LINEAR:
         return max(operands)

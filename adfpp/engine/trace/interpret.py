@@ -13,23 +13,23 @@ from jax.extend import core as jex
 Equation: TypeAlias = jex.JaxprEqn
 Variable: TypeAlias = jex.Var
 Atom: TypeAlias = jex.Var | jex.Literal
-Env: TypeAlias = dict[Variable, Any]  # what each variable is: an array, a NumPy array or a tracer
+Env: TypeAlias = dict[Variable, Any]  # the value of each variable: an array, a NumPy array or a tracer
 
 
 def shape_of(value: Atom) -> tuple[int, ...]:
-    """The shape of a variable or a literal."""
+    """The shape of a variable or literal."""
     if isinstance(value, jex.Literal):
         return np.shape(value.val)
     return cast(ShapedArray, value.aval).shape
 
 
 def size_of(value: Atom) -> int:
-    """How many elements a variable or a literal has."""
+    """The number of elements of a variable or literal."""
     return int(np.prod(shape_of(value)))
 
 
 def dtype_of(value: Atom) -> Any:
-    """The dtype of a variable or a literal; JAX's dtypes of keys are none of NumPy's."""
+    """The dtype of a variable or literal. It may be one of JAX's dtypes of keys, which NumPy does not have."""
     return cast(ShapedArray, value.aval).dtype
 
 
@@ -39,15 +39,15 @@ def variables_of(values: Iterable[Atom]) -> list[Variable]:
 
 
 def read(value: Atom, env: Env) -> Any:
-    """What a variable or a literal stands for."""
+    """The value of a variable or literal."""
     return value.val if isinstance(value, jex.Literal) else env[value]
 
 
 def bind(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """Applies an equation's primitive to operands.
 
-    ``get_bind_params`` gave ``(functions, parameters)`` before JAX 0.10, where the functions are bound as the first
-    operands; from JAX 0.10 on it gives the parameters alone.
+    Before JAX 0.10, ``get_bind_params`` returns ``(functions, parameters)``, and the functions are the first operands.
+    From JAX 0.10 on it returns the parameters alone.
     """
     primitive = equation.primitive
     given: Any = primitive.get_bind_params(equation.params)
@@ -57,7 +57,7 @@ def bind(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
 
 
 def evaluate(equations: Iterable[Equation], env: Env) -> None:
-    """Evaluates equations in order; adds their outputs to ``env``."""
+    """Evaluates equations in order, and adds their outputs to ``env``."""
     for equation in equations:
         operands = [read(v, env) for v in equation.invars]
         env.update(zip(equation.outvars, bind(equation, operands), strict=True))

@@ -1,7 +1,8 @@
-"""Reads off a program where a factor of one number may peak or bend.
+"""Finds in a program where a factor of one number may have a peak or a kink.
 
-The program behind a field of one number h is a function of h. Where a number affine in h vanishes on its way into a
-square, an absolute value, an exponential or a comparison, the factor may have a peak, a kink or the end of a tail.
+The program behind a field of one number h is a function of h. If the operand of a square, an absolute value, an
+exponential or a comparison is affine in h, the factor may have a peak, a kink or the end of a tail where that operand
+is 0.
 """
 
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ class Crossings(NamedTuple):
 
     Attributes:
         pairs: The pairs.
-        places: For each element the places of its landmarks in the concatenation of all differences, flattened.
-        centres: How many of an element's landmarks, from the first, go into a square.
+        places: For each element, the places of its landmarks in the concatenation of all differences, flattened.
+        centres: The number of an element's landmarks, counted from the first, that enter a square.
     """
 
     pairs: tuple[Pair, ...]
@@ -37,18 +38,18 @@ class Crossings(NamedTuple):
 _SQUARES = frozenset(["integer_pow", "pow", "square", "mul"])
 _BENDS = frozenset("abs sign exp exp2 expm1 log1p logistic tanh erf erfc".split())
 _COMPARISONS = frozenset("max min lt le gt ge clamp".split())
-# Each landmark costs an evaluation of the factor and a panel of the quadrature; few factors have more than two.
+# Each landmark costs an evaluation of the factor and a panel of the quadrature; most factors have at most two.
 _MOST = 6
 
 
 def find_crossings(trace: Trace, behind: Sequence[Equation], output: Atom, elements: Sequence[int]) -> Crossings:
-    """The affine values behind a cut of one number that enter squares (these first), kinks or exponentials.
+    """Finds the affine values behind a cut of one number that enter squares (these first), kinks or exponentials.
 
     Args:
-        trace: Of a row.
+        trace: The trace of a row.
         behind: The equations behind the cut that depend on the field.
         output: The log-density of all elements.
-        elements: Those whose landmarks are wanted.
+        elements: The elements to find landmarks for.
     """
     if isinstance(output, jex.Literal):
         return Crossings((), np.zeros((len(elements), 0), int), 0)
@@ -56,12 +57,12 @@ def find_crossings(trace: Trace, behind: Sequence[Equation], output: Atom, eleme
     landmarks: list[list[tuple[tuple[tuple[object, ...], int], bool]]] = []
     for element in elements:
         masks = elements_read(trace, output, one_element(output, element))
-        squared: dict[tuple[tuple[object, ...], int], bool] = {}  # whether a landmark goes into a square
+        squared: dict[tuple[tuple[object, ...], int], bool] = {}  # whether a landmark enters a square
         for equation in behind:
             for pair in _vanishing(trace, equation):
                 name = tuple(repr(v.val) if isinstance(v, jex.Literal) else id(v) for v in pair)
                 pairs[name] = pair
-                # The larger operand of a comparison shows which elements matter.
+                # A smaller operand is broadcast, so the larger one has the shape of the elements.
                 larger = max(variables_of(v for v in pair if v is not None), key=size_of)
                 for i in np.flatnonzero(masks.get(larger, np.zeros(0, bool))):
                     known = squared.get((name, int(i)), False)
@@ -82,7 +83,7 @@ def _size_of_difference(pair: Pair) -> int:
 
 
 def _vanishing(trace: Trace, equation: Equation) -> list[Pair]:
-    """The differences of operands whose zeros are landmarks of this equation: (a, b) for a - b, (a, None) for a."""
+    """The differences of operands whose zeros are landmarks: (a, b) stands for a - b, and (a, None) for a."""
     operands, name = equation.invars, equation.primitive.name
     if name in ("integer_pow", "pow", "square") or name in _BENDS or (name == "mul" and operands[0] is operands[1]):
         return [(operands[0], None)] if trace.degree(operands[0]) == Degree.AFFINE else []

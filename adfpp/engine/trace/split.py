@@ -1,6 +1,6 @@
-"""The two halves of a row's program: the affine one before a cut and the one behind it, a function of the field alone.
+"""Splits a row's program at a cut: the affine part before it, and the part behind it, a function of the field alone.
 
-Elements of an observation that are cut through the same values share both halves, so that they are compiled once.
+Elements of an observation that are cut through the same values share both parts, so that these are compiled once.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,16 +34,16 @@ from adfpp.engine.trace.tracing import Trace, trace
 
 Fields = tuple[Float[Array, "E k N"], Float[Array, "E k"]]
 
-# Primitives behind which an element of a vector may be computed from a number in the vector's place.
+# Primitives for which one element of the output can be computed from one number instead of the whole operand.
 _STRETCHES = frozenset("broadcast_in_dim reshape squeeze copy".split())
 
 
 def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
-    """The fields of several cuts through the same values.
+    """Makes a function for the fields of several cuts through the same values.
 
     Returns:
-        ``f(theta, *inputs) -> (A, h)``: the field of cut e is ``h[e]`` at theta and changes by ``A[e] @ change``. A
-        does not depend on theta.
+        ``f(theta, *inputs) -> (A, h)``: the field of cut e at ``theta + d`` is ``h[e] + A[e] @ d``. A does not depend
+        on theta.
     """
     values = cuts[0].values
     equations = needed_equations(trace.equations, values, frozenset([trace.theta]))
@@ -70,7 +70,7 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
 
 
 def behind_alone(trace: Trace, values: Sequence[Variable], output: Atom) -> bool:
-    """Whether an output depends on θ by way of these values alone."""
+    """Whether an output depends on θ through these values alone."""
     behind = needed_equations(trace.equations, [output], frozenset(values))
     return output is not trace.theta and all(v is not trace.theta for e in behind for v in e.invars)
 
@@ -88,19 +88,19 @@ def _positions(cuts: Sequence[Cut]) -> Int[np.ndarray, "E k"]:
 
 
 class Tail:
-    """What lies behind the cuts of several elements of one output.
+    """The part of the program behind the cuts of several elements of one output.
 
-    Calling it with a row's inputs computes what does not depend on the field and gives a ``PreparedTail``.
+    A call with the inputs of a row computes all values that do not depend on the field, and returns a ``PreparedTail``.
     """
 
     def __init__(self, trace: Trace, cuts: Sequence[Cut], output: Atom, elements: Sequence[int]) -> None:
-        """Takes the program apart.
+        """Splits the program.
 
         Args:
-            trace: Of a row.
-            cuts: Of the elements, all through the same values.
+            trace: The trace of a row.
+            cuts: The cuts of the elements, all through the same values.
             output: The log-density of all elements.
-            elements: Their places in the flattened output.
+            elements: The places of the elements in the flattened output.
         """
         self.trace, self.output = trace, output
         self.values, self.indices = cuts[0].values, cuts[0].indices
@@ -115,21 +115,21 @@ class Tail:
             else:
                 self.moving.append(equation)
                 varying |= set(equation.outvars)
-        # Landmarks help with fields of one number only.
+        # Only the quadrature for one number uses landmarks.
         known = cuts[0].size == 1
         self.crossings = find_crossings(trace, self.moving, output, elements) if known else None
         self.separable = _separable(self.moving, cuts, output, elements)
 
     def __call__(self, *inputs: Any) -> "PreparedTail":
-        """The tail at a row's inputs."""
+        """Prepares the tail for the inputs of a row."""
         known = self.trace.environment(inputs)
-        # Vectors are evaluated as a whole: elements that do not matter here may depend on θ past the cut.
+        # Vectors are evaluated as a whole, and their other elements may depend on θ in other ways than through the cut.
         known[self.trace.theta] = jnp.zeros(self.trace.size, dtype_of(self.trace.theta))
         evaluate(self.fixed, known)
         return PreparedTail(self, known)
 
     def unflattened(self, h: Float[Array, " k"], e: Any) -> list[Array]:
-        """The values cut through, from the field of element e; 0 where an element of them is not in the field."""
+        """The values that are cut through, from the field of element e; 0 in places that are not in the field."""
         if not self.values:
             return []
         sizes = [size_of(v) for v in self.values]
@@ -150,7 +150,7 @@ class Tail:
 
 
 class PreparedTail:
-    """What lies behind a cut, at one row."""
+    """The part of the program behind a cut, at one row."""
 
     def __init__(self, tail: Tail, known: Env) -> None:
         self.tail, self.known = tail, known
@@ -163,11 +163,11 @@ class PreparedTail:
         return self.tail.chosen(jnp.ravel(read(self.tail.output, env)), self.tail.elements, e)
 
     def landmarks(self, dtype: Any, e: Any = 0) -> Landmarks:
-        """Where the log-density of element ``elements[e]``, of a field of one number, may peak or bend."""
+        """Where the log-density of element ``elements[e]``, with a field of one number, may have peaks or kinks."""
         crossings = self.tail.crossings
         if crossings is None or not crossings.pairs:
             return Landmarks(jnp.zeros(0, dtype), 0)
-        ends = []  # the differences are affine in h: two values give their zeros
+        ends = []  # the differences are affine in h, so their values at two h give their zeros
         for h in (0.0, 1.0):
             env = self._behind(jnp.full(1, h, dtype), e)
             differences = [read(a, env) - (0.0 if b is None else read(b, env)) for a, b in crossings.pairs]
@@ -178,13 +178,13 @@ class PreparedTail:
         return Landmarks(zeros.astype(dtype), crossings.centres)
 
     def _behind(self, h: Float[Array, " k"], e: Any) -> Env:
-        """The values of all variables behind the cut."""
+        """Computes the values of all variables behind the cut."""
         env = self.known | dict(zip(self.tail.values, self.tail.unflattened(h, e), strict=True))
         evaluate(self.tail.moving, env)
         return env
 
     def _single(self, h: Float[Array, " k"], e: Any) -> Float[Array, ""]:
-        """As ``log_factor``: computes one element of each vector instead of all of them."""
+        """As ``log_factor``, but computes only one element of each vector."""
         place = jnp.asarray(self.tail.elements)[e]
         env: Env = {v: h[i].astype(dtype_of(v)) for i, v in enumerate(self.tail.values)}
 
@@ -203,7 +203,7 @@ class PreparedTail:
 
 
 def _separable(moving: Sequence[Equation], cuts: Sequence[Cut], output: Atom, elements: Sequence[int]) -> bool:
-    """Whether each element of a vector behind several cuts can be computed by itself, on numbers for vectors."""
+    """Whether each element of a vector behind several cuts can be computed alone, from numbers instead of vectors."""
     size = size_of(output)
     if len(cuts) < 2 or shape_of(output) != (size,) or output in cuts[0].values:
         return False
@@ -226,7 +226,7 @@ def _separable(moving: Sequence[Equation], cuts: Sequence[Cut], output: Atom, el
 
 
 def scalar_factor(f: Callable[[Array], Array], dtype: Any) -> tuple[Callable[..., Float[Array, ""]], Landmarks]:
-    """A log-factor of one number ``(1,) -> ()``, prepared as those of a model are: itself, and its landmarks."""
+    """Prepares a log-factor of one number ``(1,) -> ()`` as the factors of a model: returns it with its landmarks."""
     traced = trace(lambda h: [f(h).reshape(1)], jax.ShapeDtypeStruct((1,), dtype))
     cut = Cut((traced.theta,), (np.arange(1),))
     prepared = Tail(traced, [cut], traced.outputs[0], [0])()

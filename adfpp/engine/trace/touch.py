@@ -1,7 +1,7 @@
-"""Which elements of earlier values, and with them which coordinates of θ, some elements of a value read.
+"""Finds the coordinates of θ, and the elements of other values, from which some elements of a value are computed.
 
-Masks of booleans are carried backwards through the equations. A primitive that is not known here reads all of its
-operands: that may count too much, but never too little.
+Boolean masks are passed backwards through the equations. For a primitive that is not known here, every element of the
+output is assumed to read all elements of the operands. The result may then be too large, but never too small.
 """
 
 import math
@@ -27,9 +27,9 @@ from adfpp.engine.trace.tracing import Trace
 
 Mask = Bool[np.ndarray, "..."]
 
-# Every element of the output is one of the operand's.
+# Every element of the output is an element of the operand.
 MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
-# An element of the output reads the elements of the operands at the same place; axes of length 1 are stretched.
+# An element of the output reads the elements of the operands at the same place; axes of length 1 are broadcast.
 ELEMENTWISE = frozenset(
     "stop_gradient abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
     "convert_element_type cos cosh digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac "
@@ -51,7 +51,7 @@ def one_element(value: Atom, element: int) -> Mask:
 
 
 def elements_read(trace: Trace, output: Variable, wanted: Mask) -> dict[Variable, Mask]:
-    """For some elements of one output: which elements of every earlier value they may depend on."""
+    """For each earlier value, the elements that some elements of one output may depend on."""
     masks = {output: wanted}
     for equation in reversed(needed_equations(trace.equations, [output])):
         operands = _operand_masks(equation, [masks.get(v) for v in equation.outvars])
@@ -93,7 +93,7 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Ma
     if name == "dot_general":
         return _product_masks(equation, shapes, out)
     if name in ELEMENTWISE and all(len(s) in (0, out.ndim) for s in shapes):
-        return [_before_stretching(out, s) for s in shapes]
+        return [_before_broadcast(out, s) for s in shapes]
     if name == "stack":
         return list(np.moveaxis(out, equation.params["axis"], 0))
     if name == "gather":
@@ -102,27 +102,27 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Ma
 
 
 def _sources(equation: Equation, shape: tuple[int, ...]) -> Int[np.ndarray, "..."]:
-    """Where each element of a data movement's output comes from: the movement applied to positions."""
+    """The position in the operand of each element of a data movement's output."""
     with jax.ensure_compile_time_eval():
         positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
         return np.asarray(bind(equation, [positions])[0])
 
 
-def _before_stretching(out: Mask, shape: tuple[int, ...]) -> Mask:
-    """Needed elements of an operand that is stretched, along axes of length 1, to the output."""
+def _before_broadcast(out: Mask, shape: tuple[int, ...]) -> Mask:
+    """Needed elements of an operand that is broadcast, along axes of length 1, to the output."""
     if shape == ():
         return np.array(out.any())
-    stretched = tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b)
-    return np.asarray(out.any(axis=stretched, keepdims=True))
+    broadcast = tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b)
+    return np.asarray(out.any(axis=broadcast, keepdims=True))
 
 
 def _gather_mask(equation: Equation, shape: tuple[int, ...], out: Mask) -> Mask:
-    """Needed elements of a gather's operand: along batching axes those of the output, along the others all."""
+    """Needed elements of a gather's operand: those of the output along batching axes, and all along the other axes."""
     numbers = equation.params["dimension_numbers"]
     operand, indices = numbers.operand_batching_dims, numbers.start_indices_batching_dims
     if not operand:
         return np.ones(shape, bool)
-    # The output's axes that are no offsets are the axes of the indices but the last, in order.
+    # The output's axes that are not offset axes are the axes of the indices without the last one, in order.
     batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
     kept = [batch[i] for i in indices]
     wanted = np.asarray(out.any(axis=tuple(d for d in range(out.ndim) if d not in kept)))
@@ -155,12 +155,12 @@ def _product_masks(equation: Equation, shapes: Sequence[tuple[int, ...]], out: M
 
 
 class Reach(NamedTuple):
-    """Which coordinates of θ the numbers of some fields read.
+    """The coordinates of θ that the numbers of some fields read.
 
     Attributes:
-        touched: ``(k, N)``: those that number i may read, in any row.
-        most: ``(k, parts)``: how many coordinates of each part it reads at once, at most; an entry that is picked by
-            an index counts as one.
+        touched: ``(k, N)`` booleans: whether number i of the field may read a coordinate, in any row.
+        most: ``(k, parts)`` the largest number of coordinates of each part that number i reads in one row. An entry
+            that is selected by an index counts as one coordinate.
     """
 
     touched: Bool[np.ndarray, "k N"]
@@ -170,13 +170,13 @@ class Reach(NamedTuple):
 def reach(
     trace: Trace, values: Sequence[Variable], indices: Sequence[Sequence[np.ndarray]], parts: Sequence[np.ndarray]
 ) -> Reach:
-    """What fields that consist of elements of the same affine values read of θ, and of some parts of it.
+    """Finds the coordinates of θ, and of some parts of it, that fields read.
 
     Args:
-        trace: Of a row.
-        values: The affine values.
+        trace: The trace of a row.
+        values: The affine values whose elements make up the fields.
         indices: For each field and each value, the elements that belong to the field.
-        parts: The coordinates of θ of each part.
+        parts: The coordinates of θ in each part.
     """
     touched: list[Bool[np.ndarray, " N"]] = []
     most: list[list[int]] = []
@@ -192,7 +192,7 @@ def reach(
 
 
 def _read_at_once(trace: Trace, value: Variable, part: np.ndarray) -> int:
-    """How many coordinates of a part of θ an element of an affine value is made of, at most."""
+    """The largest number of coordinates of a part of θ from which an element of an affine value is computed."""
     counts = {trace.theta: 1}
     for equation in needed_equations(trace.equations, [value]):
         own = [0 if isinstance(v, jex.Literal) else counts.get(v, 0) for v in equation.invars]
@@ -204,14 +204,14 @@ def _read_at_once(trace: Trace, value: Variable, part: np.ndarray) -> int:
 
 
 def _combined(equation: Equation, counts: Sequence[int]) -> int:
-    """From how many coordinates each element of the operands is made to how many one term of the output is."""
+    """The number of coordinates in one term of the output, from the numbers in an element of each operand."""
     if equation.primitive.name in ("concatenate", "stack", "select_n"):
         return max(counts, default=0)
     return sum(counts)
 
 
 def _terms_of(equation: Equation, size: int) -> int:
-    """How many elements of an operand an element of the output adds up; θ's length where that is not known."""
+    """The number of elements of an operand that an element of the output adds up; the length of θ if it is unknown."""
     name = equation.primitive.name
     if name in MOVES | ELEMENTWISE | {"concatenate", "gather", "dynamic_slice", "stack"}:
         return 1
@@ -228,7 +228,7 @@ def _terms_of(equation: Equation, size: int) -> int:
 
 
 def only_moves(trace: Trace, value: Variable) -> bool:
-    """Whether a value consists of coordinates of θ as they are, merely picked out."""
+    """Whether a value consists of unchanged coordinates of θ."""
     while value is not trace.theta:
         equation = trace.equations[trace.producers[value]]
         source = equation.invars[0]

@@ -1,4 +1,4 @@
-"""Traces a function of θ to a flat list of equations in which each value has a degree in θ."""
+"""Traces a function of θ to a flat list of equations, and finds the degree in θ of each value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -27,13 +27,13 @@ class Trace(NamedTuple):
     """A flat, pruned jaxpr of ``f(theta, *inputs)`` with every value's degree in θ.
 
     Attributes:
-        equations: Those that the outputs need, in order.
+        equations: The equations that the outputs need, in order.
         constants: The values of constants.
         theta: The variable of θ.
         inputs: The variables of the other inputs.
         outputs: The outputs.
-        degrees: Of every variable.
-        producers: The place in ``equations`` of the one that gives a variable.
+        degrees: The degree of every variable.
+        producers: For each variable, the place in ``equations`` of the equation that computes it.
     """
 
     equations: tuple[Equation, ...]
@@ -58,7 +58,7 @@ class Trace(NamedTuple):
         return self.constants | dict(zip(self.inputs, inputs, strict=True))
 
 
-# Primitives that call a jaxpr, and the parameter that holds it.
+# Primitives that call a jaxpr, and the parameter that contains the jaxpr.
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
 _CALLS |= {"remat": "jaxpr", "checkpoint": "jaxpr", "remat2": "jaxpr"}
 _DERIVATIVE_CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
@@ -72,8 +72,8 @@ def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = T
         f: A function of arrays that returns a flat sequence of arrays.
         theta: ``(N,)`` array or shape struct.
         inputs: Further arrays or shape structs: the row, the constants.
-        look_inside: Whether calls with custom derivatives are dissolved as well. This may show a smaller field but
-            loses their derivative rules.
+        look_inside: Whether calls with custom derivatives are inlined, too. This may lead to a smaller field, but
+            their derivative rules are lost.
     """
     calls = _CALLS | _DERIVATIVE_CALLS if look_inside else _CALLS
     closed = jax.make_jaxpr(f)(theta, *inputs)
@@ -100,9 +100,9 @@ def _with_degrees(flat: jex.ClosedJaxpr) -> Trace:
 
 
 def _always_true(equation: Equation, traced: Trace) -> bool:
-    """Whether an equation asks whether an affine value is a finite number.
+    """Whether an equation tests if an affine value is finite (or not NaN).
 
-    θ always is, and such a check of the support would otherwise look like a kink of the factor.
+    This is always true for θ. Without this rule, such a test of the support would look like a kink of the factor.
     """
     if equation.primitive.name not in ("eq", "ne"):
         return False
@@ -115,7 +115,7 @@ def _always_true(equation: Equation, traced: Trace) -> bool:
 
 
 def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr with the outputs of some equations taken to be true."""
+    """Evaluates a jaxpr, with True as the output of some equations."""
     jaxpr = flat.jaxpr
     env: Env = dict(zip(jaxpr.constvars, flat.consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     outputs = {e.outvars[0] for e in true}
@@ -128,8 +128,8 @@ def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: 
 
 
 def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Any], args: Sequence[Any], calls: dict[str, str]) -> list[Any]:
-    """Evaluates a jaxpr with calls dissolved and log(exp(u)) read as u; under a trace this writes the flat one."""
-    exponents: Env = {}  # a positive latent is exp(u), and its logarithm in the model is affine again
+    """Evaluates a jaxpr with calls inlined and log(exp(u)) replaced by u. Under a trace this gives the flat jaxpr."""
+    exponents: Env = {}  # a positive latent is exp(u), and its logarithm in the model is affine in u
     env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     for equation in jaxpr.eqns:
         operands = [read(v, env) for v in equation.invars]
@@ -148,11 +148,11 @@ def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Any], args: Sequence[Any], calls:
     return [read(v, env) for v in jaxpr.outvars]
 
 
-# ---------------------------------------------------------------------------------------- parts without θ
+# ---------------------------------------------------------------------------------------- values without θ
 
 
 def part_of(traced: Trace, output: Atom) -> Callable[..., Any]:
-    """One output that does not depend on θ, as a function of the inputs alone."""
+    """Makes a function of the inputs alone for an output that does not depend on θ."""
     equations = needed_equations(traced.equations, [output])
 
     def part(*inputs: Any) -> Any:
@@ -176,12 +176,12 @@ def known_value(traced: Trace, output: Atom) -> np.ndarray | None:
         return np.asarray(part_of(traced, output)(*([None] * len(traced.inputs))))
 
 
-# Primitives that pass on a single number as it is.
+# Primitives that return a single number unchanged.
 _WRAPPERS = frozenset("reshape broadcast_in_dim squeeze expand_dims convert_element_type copy".split())
 
 
 def summands(traced: Trace, output: Atom) -> list[Atom]:
-    """Values whose elements add up to an output of one number."""
+    """Finds the values whose elements add up to an output of one number."""
     if isinstance(output, jex.Literal) or output not in traced.producers:
         return [output]
     equation = traced.equations[traced.producers[output]]

@@ -1,4 +1,4 @@
-"""Expectation propagation: the learner, its loop, its schedules and the compiled sweeps."""
+"""Expectation propagation: the learner, the loop over sweeps, the schedules and the compiled sweeps."""
 
 from adfpp.learn.ep.ep import EP, EPInfo, EPResult, EPState
 

@@ -1,4 +1,7 @@
-"""Expectation propagation: the update and projection of ADF, visited again with each row's site removed first."""
+"""Expectation propagation: rows are visited repeatedly, each with the update and projection of ADF.
+
+Before a row is visited, its site approximation is removed from the belief, so that the row is not counted twice.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -36,15 +39,15 @@ EPResult = Result
 )
 @dataclass(frozen=True)
 class EPState(PickledByFields):
-    """What EP keeps: the belief and the sites that it is made of.
+    """The state of EP: the belief, and the site approximations that make up the belief.
 
     Attributes:
-        belief: The approximate posterior of the flat unconstrained θ: base times all sites.
-        sites: For each group of a row's factors ``(n, E, numbers)``.
-        priors: ``{key: (E, numbers)}`` sites of the prior's factors.
+        belief: The approximate posterior of the flat unconstrained θ: the base times all sites.
+        sites: For each group of a row's factors, sites ``(n, E, numbers)``.
+        priors: ``{key: (E, numbers)}`` sites of the prior factors.
         base: The part of the prior that belongs to the family itself.
-        rows: ``()`` rows absorbed.
-        rng_key: For moment rules that draw: a row's points are the same in every sweep.
+        rows: ``()`` number of rows absorbed.
+        rng_key: The key of moment rules that draw random points. The points of a row are the same in every sweep.
         fingerprint: As in ``ADFState``.
     """
 
@@ -57,7 +60,7 @@ class EPState(PickledByFields):
     fingerprint: str | None = None
 
     def _replace(self, **changes: Any) -> "EPState":
-        """The state with other values in some fields."""
+        """Returns the state with other values in some fields."""
         return replace(self, **changes)
 
 
@@ -65,19 +68,20 @@ class EPInfo(NamedTuple):
     """What happened in a run.
 
     Attributes:
-        converged: Whether the last sweep, undamped, would have moved the belief by no more than ``tol``, with no site
-            held back.
-        sweeps: Sweeps made.
-        step: ``(sweeps,)`` how far each sweep would have moved the belief, undamped.
-        damping: ``(sweeps,)`` how much of it was done.
+        converged: Whether the last sweep, without damping, would have moved the belief by no more than ``tol``, and all
+            sites could be exchanged.
+        sweeps: Number of sweeps.
+        step: ``(sweeps,)`` how far each sweep would have moved the belief without damping.
+        damping: ``(sweeps,)`` the fraction of each sweep's change that was applied.
         log_evidence: EP's estimate of log p(data); under "window" that of ADF, under "stochastic" there is none (NaN).
-        log_z: ``(n,)`` log predictive density of each row given all the others, 0 for a refused row; of a row with
-            several factors the sum of theirs, each given all the others. (With a power below 1, of that power of the
-            row; under "window" given the rows before it; under "stochastic" given almost all.)
+        log_z: ``(n,)`` log predictive density of each row given all the others; 0 for a refused row. If a row has
+            several factors, it is the sum over the factors, each given all the others. (With a power below 1 it is that
+            of the power of the row; under "window" it is given the rows before; under "stochastic" given almost all.)
         status: ``(n,)`` ``Status`` codes.
         error: ``(n,)`` estimated error of the tilted moments.
-        clamped: Sites whose precision was negative by no more than that error, and was set to 0, in the last sweep.
-        priors: ``{key: status}`` the worst ``Status`` code of the prior's factors.
+        clamped: Number of sites in the last sweep whose precision was set to 0, because it was negative by no more than
+            that error.
+        priors: ``{key: status}`` the worst ``Status`` code of each group of prior factors.
     """
 
     converged: bool
@@ -96,7 +100,7 @@ _RESERVED = frozenset("rng_key state prior progress_bar".split())
 
 
 class EP(Learner):
-    """Bayesian inference by expectation propagation: ADF's rows are visited again until their sites settle.
+    """Bayesian inference by expectation propagation: rows are visited until their site approximations converge.
 
     Example:
         ::
@@ -110,19 +114,20 @@ class EP(Learner):
         model: An ordinary NumPyro model, the callable that NUTS takes.
         family: As for ``ADF``.
         moments: As for ``ADF``.
-        power: Fraction of a factor that is tilted with at a time, in (0, 1]; 0 for the limit, where EP becomes
+        power: Fraction of a factor that is multiplied in at a time, in (0, 1]; 0 for the limit, where EP becomes
             variational inference (exclusive KL).
-        schedule: "parallel" visits all rows from one belief, "sequential" one after the other, "minibatch" some at a
-            time; "stochastic" keeps one site tied across all rows; "window" keeps the sites of the last rows only.
-            "auto" passes over the rows once as ADF does, in random order, and continues in sequence while θ is small,
-            in parallel while it is large, and then in sequence where that makes no progress.
-        damping: Fraction of each step that is applied, in (0, 1]; found automatically when None.
-        tol: Convergence: the size of an undamped sweep. Below it no direction's mean moves by more than ``tol``
-            standard deviations, and no direction's standard deviation by more than that relatively.
-        max_sweeps: Sweeps after which the run ends.
-        batch_size: Rows visited at a time by "minibatch" and "stochastic".
-        window: Rows that keep their sites under "window".
-        rows: Names of the arguments that carry rows; found from the model when None.
+        schedule: "parallel" visits all rows from one belief, "sequential" one after the other, "minibatch" in batches;
+            "stochastic" has one site that all rows share; "window" keeps the sites of the last rows only. "auto" first
+            passes over the rows once as ADF does, in random order. It continues with "sequential" if θ is short. If θ
+            is long, it continues with "parallel", and changes to "sequential" if that makes no progress.
+        damping: Fraction of each step that is applied, in (0, 1]; chosen automatically when None.
+        tol: The run has converged when the size of a sweep without damping is at most ``tol``. The mean in any
+            direction of θ then moves by no more than ``tol`` standard deviations, and the standard deviation in any
+            direction by no more than that relatively.
+        max_sweeps: The largest number of sweeps.
+        batch_size: Number of rows visited at a time by "minibatch" and "stochastic".
+        window: Number of rows that keep their sites under "window".
+        rows: Names of the arguments that carry rows. When None, they are derived from the model.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class EP(Learner):
         window: int | None = None,
         rows: Sequence[str] | None = None,
     ) -> None:
-        """Checks the options; the model is read when data first shows its shapes."""
+        """Checks the options. The model is read at the first call with data, which shows the shapes."""
         _check_options(power, schedule, damping, tol, max_sweeps, batch_size, window)
         self.power, self.schedule, self.damping, self.tol, self.max_sweeps = power, schedule, damping, tol, max_sweeps
         self.batch_size, self.window = batch_size, window
@@ -149,15 +154,15 @@ class EP(Learner):
                 f"schedule={schedule!r} needs family='full': the {self.family.name} family forgets correlations after "
                 "each row, so rows are visited in sequence."
             )
-        # the limit of power 0 starts from where power 1 ends: under a vague belief the mean of a log-likelihood may be
-        # infinite
+        # the limit of power 0 starts from the result of power 1: under a vague belief the mean of a log-likelihood may
+        # be infinite
         self._first = None
         if power == 0.0:
             moments = replace(self.moments, closed=False)
             self._first = EP(model, self.family, moments, 1.0, "auto", damping, tol, max_sweeps, rows=self.rows)
 
     def _rules(self) -> Moments:
-        # closed forms know the whole factor
+        # a closed form is for the whole factor, not for a power of it
         moments = self.moments if self.power == 1.0 else replace(self.moments, closed=False)
         if self.power > 0.0:
             return moments
@@ -171,7 +176,7 @@ class EP(Learner):
     # ------------------------------------------------------------------------------------------ reading
 
     def explain(self, *args: Any, prior: Any = None, **kwargs: Any) -> Explanation:
-        """How the model is understood: latents, factors with their fields and moment rules, rows and constants.
+        """Describes how the model is understood: latents, factors with their fields and moment rules, rows, constants.
 
         Args:
             *args: The model's arguments.
@@ -181,13 +186,13 @@ class EP(Learner):
         return self._explain(prior, args, kwargs)
 
     def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> EPState:
-        """The state before any row: the prior, and sites that are constant.
+        """Makes the state before any row: the prior, and constant sites.
 
         Args:
-            rng_key: Key, kept in the state for moment rules that draw.
+            rng_key: Key, stored in the state for moment rules that draw random points.
             *args: The model's arguments: all rows.
-            prior: A ``Posterior`` to start from instead of the model's prior, or ``{latent: distribution}`` in the
-                place of some latents' priors.
+            prior: A ``Posterior`` that replaces the model's prior, or ``{latent: distribution}``, which replaces the
+                priors of some latents.
             **kwargs: The model's keyword arguments.
         """
         call = self.resolve(args, kwargs)
@@ -215,8 +220,8 @@ class EP(Learner):
     def _refuse_schedule(self, program: Program) -> None:
         if not program.family.gaussian and self.power == 0.0:
             raise ModelError(
-                "power=0, the variational limit, is for Gaussian families: a product of others has no such message. "
-                "Use a power above 0."
+                "power=0, the variational limit, is for Gaussian families. This belief is a product of other families: "
+                "use a power above 0."
             )
         if not program.family.sites_in_field and self.schedule not in ("auto", "sequential"):
             raise ModelError(
@@ -245,22 +250,22 @@ class EP(Learner):
         progress_bar: bool = True,
         **kwargs: Any,
     ) -> Result:
-        """Visits all rows until their sites settle, with a progress bar.
+        """Visits all rows until their sites converge, with a progress bar.
 
-        Interrupted (Ctrl-C), it warns how far it came and returns what was reached.
+        When it is interrupted (Ctrl-C), it warns how many sweeps were made, and returns the result so far.
 
         Args:
-            rng_key: Key for the orders in which rows are visited, and for moment rules that draw.
+            rng_key: Key for the orders in which rows are visited, and for moment rules that draw random points.
             *args: The model's arguments: all rows. NumPy memory maps are read a chunk at a time.
-            state: Where to continue from: EP's own state or result with the same rows, or that of an ``ADF`` that has
-                absorbed them; the prior when None.
+            state: The state or result to continue from: of EP with the same rows, or of an ``ADF`` that has absorbed
+                them. When None, the run starts from the prior.
             prior: As in ``init``.
-            progress_bar: Whether to show one.
+            progress_bar: Whether to show a progress bar.
             **kwargs: The model's keyword arguments.
 
         Returns:
             ``Result(state, info)``, see ``EPState`` and ``EPInfo``. The result also has ``posterior`` and
-            ``log_evidence``, and runs ``again``.
+            ``log_evidence``, and a method ``again`` that repeats the run.
         """
         init_key, order_key = jax.random.split(rng_key)
         given = state
@@ -284,7 +289,7 @@ class EP(Learner):
             first = state._replace(sites=tuple(np.array(a) for a in state.sites), base=first.base)
         elif state is not None:
             if not program.family.sites_in_field or state.belief.scale.ndim != 2:
-                raise ValueError("Only a state of the full family can be handed on to EP with family='full'.")
+                raise ValueError("EP can continue from a state of ADF only if both have family='full'.")
             warm = state.belief
         limits = Limits(self.tol, self.max_sweeps, self.damping)
         current = Current(first.belief, first.sites, first.priors, _blank(total, program))
@@ -319,8 +324,8 @@ class EP(Learner):
         shapes = [a.shape for a in first.sites]
         if [a.shape for a in state.sites] != shapes:
             raise ValueError(
-                f"The state holds sites of shapes {[a.shape for a in state.sites]}; these rows and this model need "
-                f"{shapes}. Continue with the rows that it has seen, or start anew with "
+                f"The state has sites of shapes {[a.shape for a in state.sites]}; these rows and this model need "
+                f"{shapes}. Continue with the rows that it has absorbed, or start again with "
                 "prior=ep.get_posterior(state)."
             )
 
@@ -358,27 +363,27 @@ class EP(Learner):
 
     def _warn_of_sweeps(self, info: EPInfo, current: Current) -> None:
         held = np.flatnonzero(info.status == Status.HELD)
-        words = f" Rows held back: {_listed(held)}." if len(held) else ""
+        words = f" Rows whose sites could not be exchanged: {_listed(held)}." if len(held) else ""
         prior = [k for k, s in info.priors.items() if s == Status.HELD]
-        words += f" Prior factors held back: {', '.join(prior)}." if prior else ""
+        words += f" Prior factors whose sites could not be exchanged: {', '.join(prior)}." if prior else ""
         last = f"{info.step[-1]:.2g}" if len(info.step) else "nan"
         plural = "s" if info.sweeps != 1 else ""
-        unsettled = current.unsettled()
-        moving = f" The rows that move most: {_listed(unsettled)}." if len(unsettled) else ""
+        slowest = current.least_converged()
+        moving = f" The sites of these rows move most: {_listed(slowest)}." if len(slowest) else ""
         warnings.warn(
-            f"EP has not settled after {info.sweeps} sweep{plural}: undamped, the last moves the belief by "
-            f"{last} sds (tol {self.tol:g}).{moving}{words} The result is the last proper belief. Give it more "
-            "max_sweeps, a damping such as 0.3, schedule='sequential' or power=0.5, and check it against NUTS.",
+            f"EP has not converged after {info.sweeps} sweep{plural}: without damping, the last sweep moves the belief "
+            f"by {last} sds (tol {self.tol:g}).{moving}{words} The result is the last proper belief. Try more "
+            "max_sweeps, a damping such as 0.3, schedule='sequential' or power=0.5, and check the result against NUTS.",
             NotConverged,
             stacklevel=4,
         )
 
     def get_local(self, state: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Posteriors of the latents in the data plate, which are integrated out row by row.
+        """Computes the posteriors of the local latents, which are integrated out row by row.
 
         Args:
-            state: The state or result reached.
-            *args: The model's arguments: the rows that it holds.
+            state: A state or result.
+            *args: The model's arguments: the rows that the state has absorbed.
             **kwargs: The model's keyword arguments.
 
         Returns:
@@ -391,8 +396,8 @@ class EP(Learner):
         total = call.rows[0].shape[0]
         if any(a.shape[0] != total for a in state.sites):
             raise ValueError(
-                f"The state holds sites of {state.sites[0].shape[0]} rows, and these are {total}: pass the rows that "
-                "it holds."
+                f"The state has sites for {state.sites[0].shape[0]} rows, and this call has {total} rows: pass the "
+                "rows that the state was learned from."
             )
         if not call.program.family.sites_in_field:
             raise ValueError(f"Posteriors by row need family='full'; this is {call.program.family.name}.")

@@ -1,7 +1,8 @@
-"""The one loop: steps until nothing moves, with damping, steps taken back, progress, Ctrl-C, and a history.
+"""The only loop over sweeps: it makes steps until the belief has converged.
 
-A ``Schedule`` says what one step is and what is done before the first and after the last. EP's schedules and smoothing
-are schedules of this loop; no other module has a loop of its own.
+It handles damping, undone steps, the progress bar, Ctrl-C and the history. A ``Schedule`` defines one step, and what is
+done before the first step and after the last. EP's schedules and smoothing are schedules of this loop; no other module
+has a loop of its own.
 """
 
 import warnings
@@ -20,9 +21,9 @@ class Limits(NamedTuple):
     """When the loop ends.
 
     Attributes:
-        tol: The size of an undamped step below which the belief counts as settled.
-        max_steps: Steps at most.
-        damping: The fraction of each step that is applied; found by the schedule when None.
+        tol: The belief has converged when the size of an undamped step is at most this.
+        max_steps: The largest number of steps.
+        damping: The fraction of each step that is applied; chosen by the schedule when None.
     """
 
     tol: float
@@ -31,12 +32,12 @@ class Limits(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step.
+    """The result of one step.
 
     Attributes:
-        size: How far it would have moved the belief, undamped.
-        applied: The fraction of it that was applied.
-        rejected: Whether the step before it turned out to lead away, so that both are taken back.
+        size: How far it would have moved the belief without damping.
+        applied: The fraction of the step that was applied.
+        rejected: Whether the step before it made the belief worse, so that both steps are undone.
         done: Whether this is the last step.
     """
 
@@ -52,7 +53,7 @@ class History:
 
     Attributes:
         steps: The steps.
-        revocable: Whether the step before the one under way can be taken back.
+        revocable: Whether the step before the current one can be undone.
         interrupted: Whether Ctrl-C ended the loop.
     """
 
@@ -70,18 +71,18 @@ class History:
 
     @property
     def accepted(self) -> list[float]:
-        """The sizes of the steps that were not taken back at once."""
+        """The sizes of the steps that were not rejected."""
         return [step.size for step in self.steps if not step.rejected]
 
     def shrinks_over(self, count: int) -> bool:
-        """Whether the last step is clearly smaller than those before it, looking back over so many steps."""
+        """Whether the last step is clearly smaller than the steps before it, among the last ``count`` steps."""
         sizes = self.sizes
         if len(sizes) <= count:
             return True
         return sizes[-1] <= 0.7 * sizes[-1 - count] or sizes[-1] <= 0.5 * min(sizes[-count:])
 
     def steps_since_progress(self) -> int:
-        """Accepted steps since the smallest one became smaller by a tenth."""
+        """The number of accepted steps since the smallest size decreased by a tenth."""
         best, since = np.inf, 0
         for size in self.accepted:
             since = 0 if size < 0.9 * best else since + 1
@@ -90,13 +91,14 @@ class History:
 
 
 class Schedule(ABC, Generic[Problem, Current]):
-    """What a step is. A schedule is a frozen class without state; what it remembers between steps is in ``Current``.
+    """Defines a step. A schedule is a frozen class without state.
 
-    ``Current`` is what the steps change. It is consistent whenever no step is under way.
+    Everything that the steps change is in ``Current``, also the values that a schedule needs between steps. ``Current``
+    is consistent between steps.
     """
 
     def stages(self, problem: Problem) -> Sequence["Schedule[Problem, Current]"]:
-        """The schedules that are run one after the other, each when the one before it makes no progress."""
+        """The schedules that are run one after the other: the next starts when the one before it makes no progress."""
         return [self]
 
     def init(self, problem: Problem, current: Current) -> None:
@@ -108,19 +110,19 @@ class Schedule(ABC, Generic[Problem, Current]):
         """Makes one step."""
 
     def finish(self, problem: Problem, current: Current, history: History) -> None:
-        """Computes what is known only at the end."""
+        """Computes the results that need the final belief, such as the evidence."""
         return None
 
     def max_steps(self, problem: Problem, limits: Limits) -> int:
-        """Steps at most."""
+        """The largest number of steps."""
         return limits.max_steps
 
     def first_damping(self, problem: Problem) -> float:
-        """The damping of the first step, unless the user asks for another."""
+        """The damping of the first step, unless the user has set it."""
         return 1.0
 
     def next_damping(self, history: History, damping: float) -> float:
-        """The damping of the next step, unless the user asks for another."""
+        """The damping of the next step, unless the user has set it."""
         return damping
 
     def stuck(self, history: History) -> bool:
@@ -128,20 +130,20 @@ class Schedule(ABC, Generic[Problem, Current]):
         return False
 
     def save(self, current: Current) -> Any:
-        """A copy of what a step changes, for steps that may be taken back; None where none is."""
+        """Copies what a step changes, so that it can be undone. Schedules that never undo a step return None."""
         return None
 
     def restore(self, current: Current, saved: Any) -> None:
-        """Takes steps back."""
+        """Undoes steps: restores a copy that ``save`` has made."""
         raise NotImplementedError
 
     def recover(self, problem: Problem, current: Current) -> None:
-        """Makes what was reached consistent after an interruption in the middle of a step."""
+        """Makes ``current`` consistent after an interruption in the middle of a step."""
         return None
 
 
 class Progress:
-    """A progress bar over visits of rows, if one is shown."""
+    """A progress bar that counts visits of rows, if it is shown."""
 
     def __init__(self, show: bool) -> None:
         self.bar: Any = None
@@ -158,12 +160,12 @@ class Progress:
             self.bar.close()
 
     def rows(self, count: int) -> None:
-        """So many rows have been visited."""
+        """Notes that ``count`` more rows have been visited."""
         if self.bar is not None:
             self.bar.update(count)
 
     def sweep(self, number: int, step: float) -> None:
-        """A sweep has ended."""
+        """Notes the end of a sweep."""
         if self.bar is not None:
             self.bar.set_postfix_str(f"sweep {number}, step {step:.2g} sd")
 
@@ -178,7 +180,7 @@ def iterate(
 ) -> History:
     """Runs a schedule's stages until one of them is done, no steps are left, or Ctrl-C is pressed.
 
-    Interrupted, it warns, and ``current`` is what was reached.
+    When it is interrupted, it warns, and ``current`` has the results so far.
     """
     history, stage = History(), schedule
     try:
@@ -187,9 +189,7 @@ def iterate(
             if _run_stage(stage, problem, current, limits, progress, history):
                 break
     except KeyboardInterrupt:
-        warnings.warn(
-            f"Interrupted after {len(history)} sweeps; the belief reached is returned.", stacklevel=stacklevel
-        )
+        warnings.warn(f"Interrupted after {len(history)} sweeps; the belief so far is returned.", stacklevel=stacklevel)
         history.interrupted = True
         stage.recover(problem, current)
     stage.finish(problem, current, history)
@@ -204,7 +204,7 @@ def _run_stage(
     progress: Progress,
     history: History,
 ) -> bool:
-    """Steps until the stage is done; False where it is stuck and another may do better."""
+    """Makes steps until the stage is done. Returns False if it is stuck and the next stage may do better."""
     damping = limits.damping or stage.first_damping(problem)
     before_last: Any = None
     while len(history) < stage.max_steps(problem, limits):

@@ -1,4 +1,4 @@
-"""A data set as the schedules see it: a chunk of rows at a time, through the compiled sweeps, and what is reached."""
+"""A data set as the schedules use it: chunks of rows for the compiled sweeps, and the results so far."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,24 +20,24 @@ from adfpp.learn.stream import padded
 from adfpp.model import Program
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-_PRIOR_PASSES = 2  # visits of the prior's factors a sweep: they are few, and depend closely on each other
+_PRIOR_PASSES = 2  # visits of the prior factors in a sweep: they are cheap, and depend closely on each other
 
 
 @dataclass
 class Current:
-    """What a run of EP has reached.
+    """The results of a run of EP so far.
 
     Attributes:
         belief: The last proper belief.
-        sites: The rows' sites that it is made of, NumPy arrays that are written to.
-        priors: The prior's sites.
+        sites: The rows' sites in this belief, NumPy arrays that are written to.
+        priors: The sites of the prior factors.
         info: What happened to the rows, NumPy arrays ``(n,)``.
-        prior_info: What happened to the prior's factors when they were last visited.
-        base: What takes the place of the base, where rows have been absorbed into it.
-        kept: The rows that keep their sites, where not all do.
-        memory: What the schedule remembers between steps.
-        before: The sites before the last step, to name the rows that move most.
-        log_evidence: EP's estimate.
+        prior_info: What happened to the prior factors at their last visit.
+        base: A base that replaces the original one, if rows have been absorbed into it.
+        kept: The rows that keep their sites; None if all do.
+        memory: Values that the schedule needs between steps.
+        before: The sites before the last step, to find the rows whose sites move most.
+        log_evidence: EP's estimate of the log evidence.
     """
 
     belief: Any
@@ -52,25 +52,25 @@ class Current:
     log_evidence: float = np.nan
 
     def copied_sites(self) -> tuple[np.ndarray, ...]:
-        """The rows' sites as they are now."""
+        """Copies the rows' sites, and stores the copy in ``before``."""
         self.before = tuple(a.copy() for a in self.sites)
         return self.before
 
     @property
     def prior_status(self) -> dict[str, int]:
-        """The worst status of each of the prior's factors."""
+        """The worst status of each group of prior factors."""
         return {key: int(info.status) for key, info in self.prior_info.items()}
 
     @property
     def held(self) -> bool:
-        """Whether any site could not be exchanged."""
+        """Whether the site of some factor could not be exchanged."""
         return bool((self.info.status == Status.HELD).any()) or Status.HELD in self.prior_status.values()
 
     def converged(self, history: History, tol: float) -> bool:
-        """Whether the last step was small enough, with no site held."""
+        """Whether the last step was small enough, and all sites could be exchanged."""
         return bool(len(history)) and history.sizes[-1] <= tol and not self.held
 
-    def unsettled(self) -> np.ndarray:
+    def least_converged(self) -> np.ndarray:
         """The rows whose sites moved most in the last step."""
         if self.before is None:
             return np.zeros(0, int)
@@ -83,21 +83,21 @@ class Current:
 
 @dataclass
 class Problem:
-    """A data set with the options of a run.
+    """A data set, and the options of a run.
 
     Attributes:
         program: The model as it was read.
         rows: All row arrays.
         shared: The shared arrays.
         base: The part of the prior that belongs to the family: a ``Base``, or a ``ThetaBase`` for sites in θ.
-        chunk: Rows at a time.
-        rng_key: For the orders in which rows are visited.
-        draw_key: For moment rules that draw.
-        power: The fraction of a factor that is tilted with at a time.
-        limits: Of the loop.
-        batch_size: Rows visited at a time by some schedules.
+        chunk: Number of rows in a chunk.
+        rng_key: The key for the orders in which rows are visited.
+        draw_key: The key for moment rules that draw random points.
+        power: The fraction of a factor that is multiplied in at a time.
+        limits: The limits of the loop.
+        batch_size: Number of rows visited at a time by some schedules.
         progress: The progress bar.
-        warm: A belief that has seen all rows already, to make the first sites from.
+        warm: A belief that has absorbed all rows already, from which the initial sites are made.
         resumed: Whether the sites are those of an earlier run.
     """
 
@@ -134,16 +134,16 @@ class Problem:
 
     @property
     def dtype(self) -> Any:
-        """Of θ."""
+        """The dtype of θ."""
         return self.program.dtype
 
     def order(self) -> np.ndarray:
-        """A new random order of the rows."""
+        """Draws a new random order of the rows."""
         self.orders += 1
         return np.asarray(jax.random.permutation(jax.random.fold_in(self.rng_key, self.orders), self.total))
 
     def chunks(self, order: np.ndarray | None = None, size: int | None = None) -> Iterator[tuple[Any, list[Any], int]]:
-        """Chunks of rows as (their places, their arrays padded to a power of two, how many they are)."""
+        """Gives chunks of rows: (their places, their arrays padded to a power of two, their number)."""
         size = min(size or self.chunk, self.chunk)
         total = self.total if order is None else len(order)
         if order is None and total <= size:
@@ -157,17 +157,17 @@ class Problem:
             yield where, [padded(a[where], padded_length(count)) for a in self.rows], count
 
     def sites_of(self, sites: Sequence[np.ndarray], where: Any, count: int) -> Sites:
-        """The sites of a chunk."""
+        """The sites of a chunk, padded."""
         return tuple(padded(a[where], padded_length(count)) for a in sites)
 
     def draws(self, where: Any, count: int) -> Draws | None:
-        """Keys of a chunk: a row has the same random points in every sweep, or its site would never settle."""
+        """Keys of a chunk. A row has the same random points in every sweep; otherwise its site would never converge."""
         if self.draw_key is None:
             return None
         return Draws(self.draw_key, padded(np.arange(self.total)[where], padded_length(count)))
 
     def exchange(self, damping: float) -> Exchange:
-        """How sites are exchanged."""
+        """The power and the damping with which sites are exchanged."""
         return Exchange(jnp.asarray(self.power, self.dtype), jnp.asarray(damping, self.dtype))
 
     def blank(self) -> VisitInfo:
@@ -179,7 +179,7 @@ class Problem:
     def visit_in_order(
         self, belief: Any, sites: Sequence[np.ndarray], info: VisitInfo, order: np.ndarray, damping: float
     ) -> Any:
-        """Visits rows one after the other in this order; ``sites`` and ``info`` are written to."""
+        """Visits rows one after the other in this order, and writes to ``sites`` and ``info``."""
         for where, rows, count in self.chunks(order):
             own, exchange, draws = self.sites_of(sites, where, count), self.exchange(damping), self.draws(where, count)
             visit = self.program.compiled(sweeps.visit_in_order)
@@ -192,13 +192,13 @@ class Problem:
     def propose(
         self, belief: Belief, where: Any, rows: Sequence[Any], count: int, sites: Sequence[Any]
     ) -> tuple[Sites, VisitInfo, Summed]:
-        """The new sites of a chunk, visited at once."""
+        """Computes the new sites of a chunk, with all cavities from one belief."""
         power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, count)
         propose = self.program.compiled(sweeps.propose_sites)
         return propose(belief, rows, self.shared, tuple(sites), power, count, draws)
 
     def propose_all(self, belief: Belief, sites: Sequence[np.ndarray]) -> tuple[list[np.ndarray], VisitInfo, Summed]:
-        """The new sites of all rows, visited at once."""
+        """Computes the new sites of all rows, with all cavities from one belief."""
         proposed = [np.empty_like(a) for a in sites]
         info, total = self.blank(), None
         for where, rows, count in self.chunks():
@@ -211,11 +211,11 @@ class Problem:
         return proposed, info, total
 
     def sum(self, belief: Belief, rows: Sequence[Any], count: int, sites: Sequence[Any]) -> Summed:
-        """What the sites of a chunk add up to."""
+        """Sums the sites of a chunk."""
         return self.program.compiled(sweeps.sum_sites)(belief, rows, self.shared, tuple(sites), count)
 
     def sum_all(self, belief: Belief, sites: Sequence[np.ndarray], order: np.ndarray | None = None) -> Summed:
-        """What the sites of all rows, or of some, add up to."""
+        """Sums the sites of all rows, or of the rows in ``order``."""
         total = None
         for where, rows, count in self.chunks(order):
             summed = self.sum(belief, rows, count, self.sites_of(sites, where, count))
@@ -226,7 +226,7 @@ class Problem:
     def rebuild(
         self, belief: Belief, priors: Mapping[str, jax.Array], summed: Summed, damping: float = 1.0, fresh: bool = True
     ) -> tuple[Belief, float, float]:
-        """The belief of base, prior and summed sites, the fraction applied, and how far all of the change would go."""
+        """Makes the belief from base, prior sites and summed sites. Also returns the applied fraction and step size."""
         new, share, step = self.program.compiled(sweeps.rebuild)(
             belief,
             self.base,
@@ -240,7 +240,7 @@ class Problem:
         return new, float(share), float(step)
 
     def from_sites(self, belief: Any, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array]) -> Any:
-        """The belief of the base and all sites, computed anew."""
+        """Computes the belief anew from the base and all sites."""
         if self.family.sites_in_field:
             return self.rebuild(belief, priors, self.sum_all(belief, sites))[0]
         natural = self.base.natural + sum(jnp.sum(jnp.asarray(a), (0, 1)) for a in sites)
@@ -249,19 +249,19 @@ class Problem:
         return new if bool(proper) else belief
 
     def from_flat(self, near: Belief, summed: Summed, priors: Mapping[str, jax.Array]) -> Belief:
-        """The belief of base, prior sites and a precision and slope in θ itself (at θ = 0)."""
+        """Makes the belief from base, prior sites, and a precision and slope in θ itself (at θ = 0)."""
         root, mean = near.scale, near.mean
         white = Summed(root.T @ summed.precision @ root, root.T @ (summed.slope - summed.precision @ mean))
         return self.rebuild(near, priors, white)[0]
 
     def prior_in(self, belief: Belief, priors: Mapping[str, jax.Array]) -> Summed:
-        """The base and the prior's sites in the belief's whitened coordinates."""
+        """Sums the base and the sites of the prior factors in the belief's whitened coordinates."""
         return self.program.compiled(sweeps.prior_in)(belief, self.base, priors, self.shared)
 
     def absorbed(
         self, belief: Belief, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array], kept: np.ndarray
     ) -> Base | None:
-        """What takes the place of the base once all rows but these are part of it, if that is proper."""
+        """Makes a base that includes all rows except these, if it is proper; otherwise returns None."""
         recent, prior, base = (
             self.sum_all(belief, sites, kept),
             self.prior_in(belief, priors),
@@ -275,12 +275,12 @@ class Problem:
             return None
         root = (np.sqrt(values)[:, None] * vectors.T) @ np.linalg.inv(np.asarray(belief.scale))
         centre = root @ np.asarray(belief.mean) + (vectors.T @ slope) / np.sqrt(values)
-        # normalised as a density of its own: the evidence of the absorbed rows is in info
+        # normalised to a density, because the evidence of the absorbed rows is in info
         constant = np.linalg.slogdet(root)[1] - 0.5 * size * np.log(2.0 * np.pi)
         return Base(*(jnp.asarray(a, self.dtype) for a in (root, centre, constant)))
 
     def visit_priors(self, current: Current, belief: Any, damping: float) -> Any:
-        """Visits the prior's factors; their sites and infos are written to ``current``, and the belief is returned."""
+        """Visits the prior factors, writes their sites and infos to ``current``, and returns the belief."""
         if not current.priors:
             return belief
         visit = self.program.compiled(sweeps.visit_priors, _PRIOR_PASSES)
@@ -288,11 +288,11 @@ class Problem:
         return belief
 
     def distance(self, before: Any, after: Any) -> float:
-        """How far a belief has moved."""
+        """Measures how far a belief has moved."""
         return float(self.program.compiled(sweeps.distance)(before, after))
 
     def evidence(self, current: Current) -> float:
-        """EP's log evidence."""
+        """Computes EP's log evidence."""
         added = float(np.sum(current.info.evidence, dtype=float))
         if self.family.sites_in_field:
             return sweeps.log_evidence(current.belief, self.base, added, current.prior_info)
@@ -303,7 +303,7 @@ class Problem:
 
 
 def padded_length(count: int) -> int:
-    """The power of two that so many rows are padded to."""
+    """The power of two to which ``count`` rows are padded."""
     return 1 << (count - 1).bit_length()
 
 

@@ -1,4 +1,4 @@
-"""Schedules of EP: in which order rows are visited, from which belief, and how steps are damped.
+"""Schedules of EP. They define the order in which rows are visited, the belief for the cavities, and the damping.
 
 A schedule is a frozen class with ``init``, ``step`` and ``finish``; the loop that runs it is in ``iterate``.
 """
@@ -17,14 +17,14 @@ from adfpp.learn.ep.iterate import History, Limits, Schedule, Step
 from adfpp.learn.ep.problem import Current, Problem, padded_length, put
 from adfpp.learn.ep.sweeps import Summed
 
-_LEAST = 0.02  # a step that is damped below this fraction is not worth a sweep
-_LEAST_IN_ORDER = 0.1  # sweeps in sequence need less damping: each row sees what the rows before it have changed
+_LEAST_DAMPING = 0.02  # a step that is damped below this fraction is not worth a sweep
+_LEAST_DAMPING_IN_ORDER = 0.1  # rows in sequence need less damping: each depends on the rows before it
 _SMALL = 64  # length of θ below which a rank-one update costs no more than a row's part in the matrix products
 _STALLED = 12  # sweeps without progress after which "auto" continues in sequence
 
 
 class EPSchedule(Schedule[Problem, Current]):
-    """What the schedules of EP share: the first pass, and the evidence at the end."""
+    """The base of EP's schedules: the first pass over the rows, and the evidence at the end."""
 
     @override
     def init(self, problem: Problem, current: Current) -> None:
@@ -48,9 +48,9 @@ class EPSchedule(Schedule[Problem, Current]):
 
 
 def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
-    """The sites' first values, from a belief that has seen all rows already.
+    """Makes the initial sites from a belief that has absorbed all n rows already.
 
-    Of a belief that holds n rows, each row is taken to have contributed the n-th part.
+    Each row is assumed to have contributed the n-th part of the information in the belief.
     """
     prior = problem.prior_in(warm, current.priors)
     share = 1.0 - 1.0 / problem.total
@@ -65,15 +65,15 @@ def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
         put(current.info, info, slice(None), problem.total)
 
 
-def _look_again(problem: Problem, current: Current, history: History) -> None:
-    """The infos of all rows given the belief that was reached."""
+def _update_infos(problem: Problem, current: Current, history: History) -> None:
+    """Computes the infos of all rows under the final belief."""
     if not history.interrupted:
         _, current.info, _ = problem.propose_all(current.belief, current.sites)
 
 
 @dataclass(frozen=True)
 class Sequential(EPSchedule):
-    """One row after the other, in a new random order each sweep."""
+    """Visits one row after the other, in a new random order in each sweep."""
 
     @override
     def first_damping(self, problem: Problem) -> float:
@@ -81,7 +81,7 @@ class Sequential(EPSchedule):
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        return damping if history.shrinks_over(4) else max(0.5 * damping, _LEAST_IN_ORDER)
+        return damping if history.shrinks_over(4) else max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
@@ -96,18 +96,18 @@ class Sequential(EPSchedule):
 
 @dataclass(frozen=True)
 class Parallel(EPSchedule):
-    """All rows at once from one belief. A step that turns out to have led away is taken back.
+    """Visits all rows with cavities from one belief. A step that made the belief worse is undone.
 
     Attributes:
-        patience: Sweeps without progress after which the schedule is stuck; it never is when None.
+        patience: The number of sweeps without progress after which the next stage takes over; never when None.
     """
 
     patience: int | None = None
 
     @override
     def finish(self, problem: Problem, current: Current, history: History) -> None:
-        # the infos of the last sweep belong to the belief before it; another look costs no compilation
-        _look_again(problem, current, history)
+        # the infos of the last sweep belong to the belief before it; to compute them again costs no compilation
+        _update_infos(problem, current, history)
         super().finish(problem, current, history)
 
     @override
@@ -124,12 +124,12 @@ class Parallel(EPSchedule):
     def next_damping(self, history: History, damping: float) -> float:
         last = history.steps[-1]
         if last.rejected:
-            return max(0.25 * damping, _LEAST)
+            return max(0.25 * damping, _LEAST_DAMPING)
         if last.applied == 0:
             return damping
         before = history.accepted[-2] if len(history.accepted) > 1 else np.inf
         if last.size > 0.8 * before:
-            return max(0.6 * last.applied, _LEAST)
+            return max(0.6 * last.applied, _LEAST_DAMPING)
         return min(1.0, 1.5 * last.applied) if last.size < 0.5 * before else last.applied
 
     @override
@@ -144,7 +144,7 @@ class Parallel(EPSchedule):
         held, held_before = (int((i.status == Status.HELD).sum()) for i in (info, current.info))
         last = history.accepted[-1] if history.accepted else np.inf
         away = not np.isfinite(size) or size > 4.0 * last or held > held_before
-        if history.revocable and away and size > tol and damping > _LEAST:
+        if history.revocable and away and size > tol and damping > _LEAST_DAMPING:
             return Step(size, 0.0, rejected=True)
         for a, b in zip(current.sites, proposed, strict=True):
             a += applied * (b - a)
@@ -157,15 +157,15 @@ class Parallel(EPSchedule):
 
 @dataclass(frozen=True)
 class Minibatch(EPSchedule):
-    """Rows in batches: those of one are visited at once, the next from the belief that it has left."""
+    """Visits rows in batches: those of one batch from the same belief, the next batch from the belief after it."""
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        return damping if history.shrinks_over(3) else max(0.6 * damping, _LEAST_IN_ORDER)
+        return damping if history.shrinks_over(3) else max(0.6 * damping, _LEAST_DAMPING_IN_ORDER)
 
     @override
     def finish(self, problem: Problem, current: Current, history: History) -> None:
-        _look_again(problem, current, history)
+        _update_infos(problem, current, history)
         super().finish(problem, current, history)
 
     @override
@@ -195,11 +195,12 @@ class Minibatch(EPSchedule):
 
 @dataclass(frozen=True)
 class Stochastic(EPSchedule):
-    """One site tied across all rows: their joint contribution is kept in θ, and a row is taken to have the n-th part.
+    """Stochastic EP: all n rows share one site, and each row is assumed to contribute the n-th part of it.
 
-    The cavity of a row is the belief without an n-th of what the rows contribute. The first sweep adds the rows up
-    batch by batch, as ADF does; every other sums their contributions given the cavity that the last has left. There is
-    no evidence: a row's cavity still contains most of what the row contributes.
+    The joint contribution of the rows is stored as natural parameters of θ. The cavity of a row is the belief without
+    the n-th part of it. The first sweep adds up the rows batch by batch, as ADF does. Each later sweep sums the
+    contributions of all rows in the cavity from the sweep before. There is no estimate of the evidence, because the
+    cavity of a row still contains most of the row's own contribution.
     """
 
     @override
@@ -217,7 +218,7 @@ class Stochastic(EPSchedule):
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        return damping if history.shrinks_over(3) else max(0.6 * damping, _LEAST_IN_ORDER)
+        return damping if history.shrinks_over(3) else max(0.6 * damping, _LEAST_DAMPING_IN_ORDER)
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
@@ -249,12 +250,12 @@ class Stochastic(EPSchedule):
 
 @dataclass(frozen=True)
 class Windowed(EPSchedule):
-    """ADF with a memory: the last rows keep their sites and are visited again, older ones stay absorbed.
+    """ADF with a memory: the last rows keep their sites and are visited repeatedly, older rows stay absorbed.
 
-    The info of each row, and the evidence, are as in ADF: its log predictive density before it was absorbed.
+    The info of each row and the evidence are those of ADF: log predictive densities before a row is absorbed.
 
     Attributes:
-        window: Rows that keep their sites.
+        window: Number of rows that keep their sites.
     """
 
     window: int
@@ -264,7 +265,7 @@ class Windowed(EPSchedule):
         current.memory = 0  # rows absorbed so far
 
     def stride(self, problem: Problem) -> int:
-        """New rows a step."""
+        """The number of new rows in a step."""
         return max(1, min(self.window // 4, problem.chunk))
 
     @override
@@ -297,27 +298,27 @@ class Windowed(EPSchedule):
 
 @dataclass(frozen=True)
 class Auto(Sequential):
-    """In sequence while θ is small, and for families that need it; else at once, and then in sequence if need be."""
+    """Sequential if θ is short or the family needs it; otherwise parallel, then sequential if there is no progress."""
 
     @override
     def stages(self, problem: Problem) -> Sequence[Schedule[Problem, Current]]:
         if problem.program.size < _SMALL or not problem.family.sites_in_field:
             return [Sequential()]
-        return [Parallel(_STALLED), InSequenceAfterAll()]
+        return [Parallel(_STALLED), SequentialAfterParallel()]
 
 
 @dataclass(frozen=True)
-class InSequenceAfterAll(Sequential):
-    """Sweeps in sequence where those at once make no progress; the evidence is that of a last look at all rows."""
+class SequentialAfterParallel(Sequential):
+    """Sequential sweeps after parallel ones. The evidence is computed with all cavities from the final belief."""
 
     @override
     def finish(self, problem: Problem, current: Current, history: History) -> None:
-        _look_again(problem, current, history)
+        _update_infos(problem, current, history)
         super().finish(problem, current, history)
 
 
 def schedule_named(name: str, window: int | None) -> EPSchedule:
-    """The schedule with this name."""
+    """Returns the schedule with this name."""
     return Windowed(window or 0) if name == "window" else _NAMED[name]
 
 

@@ -1,9 +1,10 @@
-"""Sweeps over all factors of a data set, compiled: one row after the other, or all rows at once from one belief.
+"""Compiled sweeps over all factors of a data set: one row after the other, or all rows in parallel.
 
-At once, the fields of all rows are seen in coordinates whitened by the belief's root S, ``F = A S``: the cavities come
-from F's rows, the new sites add ``Fᵀ Λ F`` and ``Fᵀ (ν - Λ h)`` to the whitened precision and gradient, and a Cholesky
-factor of the sum gives the next root. These are two matrix products a sweep. The numbers stay near 1 however vague the
-prior or narrow the posterior.
+A parallel sweep takes all cavities from one belief. It uses the coordinates that are whitened by the belief's root S,
+where the fields of all rows are ``F = A S``. The cavities are computed from the rows of F. The new sites add ``Fᵀ Λ F``
+and ``Fᵀ (ν - Λ h)`` to the whitened precision and gradient, where ν and Λ are the slope and precision of a site, and a
+Cholesky factor of the sum gives the next root. A sweep costs two matrix products. The numbers stay near 1 even if the
+prior is vague or the posterior narrow.
 
 The functions are called through ``Program.compiled``: learners of the same model share what is compiled.
 """
@@ -30,11 +31,11 @@ Sites = tuple[jax.Array, ...]
 
 
 class Summed(NamedTuple):
-    """What sites add up to in a belief's whitened coordinates.
+    """A sum of sites in a belief's whitened coordinates.
 
     Attributes:
-        precision: ``(N, N)``.
-        slope: ``(N,)`` gradient at the belief's mean.
+        precision: ``(N, N)`` sum of their precisions.
+        slope: ``(N,)`` sum of their gradients at the belief's mean.
     """
 
     precision: jax.Array
@@ -45,9 +46,9 @@ class Rebuilt(NamedTuple):
     """A belief rebuilt from its sites.
 
     Attributes:
-        belief: The new belief; the old one where the new one would be improper.
-        damping: ``()`` the fraction of the change that was applied: what was asked for, or less to stay proper.
-        step: ``()`` how far all of the change would move the belief (``Full.distance``).
+        belief: The new belief; the old one if the new one would be improper.
+        damping: ``()`` the applied fraction of the change: the requested one, or less to keep the belief proper.
+        step: ``()`` how far the whole change would move the belief (``Full.distance``).
     """
 
     belief: Belief
@@ -65,7 +66,7 @@ def visit_in_order(
     count: Any,
     draws: Draws | None = None,
 ) -> tuple[Any, Sites, VisitInfo]:
-    """Visits the first ``count`` of some rows one after the other, each from the belief that the last has left."""
+    """Visits the first ``count`` of some rows one after the other, each with the belief after the row before it."""
     moving = Moving(jnp.zeros((), belief.mean.dtype), jnp.zeros((), bool), ())
     rows = [jnp.asarray(a) for a in rows]
     belief, _, sites, info = visit_rows(
@@ -95,10 +96,10 @@ def propose_sites(
     count: Any,
     draws: Draws | None = None,
 ) -> tuple[Sites, VisitInfo, Summed]:
-    """Visits rows all at once: every cavity comes from the same belief.
+    """Visits rows in parallel: every cavity comes from the same belief.
 
     Returns:
-        The undamped new sites, what happened to each row, and what the new sites add up to.
+        The new sites without damping, what happened to each row, and the sum of the new sites.
     """
     family: Any = program.family
     rows = [jnp.asarray(a) for a in rows]
@@ -129,7 +130,7 @@ def propose_sites(
             return news, join(infos)
 
         args = (rows, matrix, value, own, flags, None if draws is None else draws.numbers)
-        # the tiers of a quadrature are branches, of which a vectorised loop would run all; points are many
+        # not vectorised where this would cost more: it would run all branches of a quadrature, and store many points
         new, info = jax.lax.map(one, args) if factor.divisible or factor.draws else jax.vmap(one)(args)
         proposed.append(new)
         infos.append(info)
@@ -137,17 +138,17 @@ def propose_sites(
     info = join_all(infos)
     refused = is_refused(info.status)
     kept = tuple(jnp.where(refused[:, None, None], old, new) for new, old in zip(proposed, sites, strict=True))
-    return kept, info, _added(program.factors, fields, kept)
+    return kept, info, _sum_of(program.factors, fields, kept)
 
 
 def sum_sites(
     program: Program, belief: Belief, rows: Sequence[Any], shared: Sequence[Any], sites: Sites, count: Any
 ) -> Summed:
-    """What the sites of some rows add up to."""
+    """Sums the sites of some rows."""
     rows = [jnp.asarray(a) for a in rows]
     there = jnp.arange(rows[0].shape[0]) < count
     fields = [_fields(factor, belief, rows, shared, there)[:2] for factor in program.factors]
-    return _added(program.factors, fields, sites)
+    return _sum_of(program.factors, fields, sites)
 
 
 def _fields(
@@ -169,13 +170,13 @@ def _fields(
 
 
 def _lower(f: jax.Array) -> jax.Array:
-    """Lower triangular root of F Fᵀ."""
+    """The lower triangular root of F Fᵀ."""
     if f.shape[0] == 1:
         return jnp.sqrt(f @ f.T)
     return whiten(f)[0]
 
 
-def _added(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Summed:
+def _sum_of(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Array]], sites: Sites) -> Summed:
     precision: Any = 0.0
     gradient: Any = 0.0
     for factor, (matrix, value), own in zip(factors, fields, sites, strict=True):
@@ -196,7 +197,7 @@ def _added(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Arra
 def prior_in(
     program: Program, belief: Belief, base: Base, priors: Mapping[str, jax.Array], shared: Sequence[Any]
 ) -> Summed:
-    """The base and the prior's sites in a belief's whitened coordinates."""
+    """Sums the base and the sites of the prior factors in a belief's whitened coordinates."""
     mean, scale = belief
     size = mean.shape[0]
     root = base.root @ scale
@@ -209,7 +210,7 @@ def prior_in(
     for factor in groups.values():
         matrix, value = factor.matrices(mean, *inputs)
         fields.append(((matrix.reshape(-1, size) @ scale).reshape(1, *matrix.shape), value[None]))
-    added = _added(list(groups.values()), fields, tuple(priors[key][None] for key in groups))
+    added = _sum_of(list(groups.values()), fields, tuple(priors[key][None] for key in groups))
     return Summed(precision + added.precision, slope + added.slope)
 
 
@@ -223,17 +224,17 @@ def rebuild(
     damping: jax.Array,
     fresh: jax.Array,
 ) -> Rebuilt:
-    """The belief of the base, the prior's sites and what the rows' sites add up to.
+    """Makes the belief from the base, the sites of the prior factors and the sum of the rows' sites.
 
     Args:
         program: The model as it was read.
-        belief: In whose whitened coordinates ``summed`` is.
+        belief: The belief whose whitened coordinates ``summed`` is in.
         base: The Gaussian part of the prior.
-        priors: The sites of the prior's factors.
+        priors: The sites of the prior factors.
         shared: The shared arrays.
-        summed: What the new sites of all rows add up to.
-        damping: The fraction of the change to be applied.
-        fresh: Whether the belief is not that of the old sites: then all of the change is applied.
+        summed: The sum of the new sites of all rows.
+        damping: The requested fraction of the change.
+        fresh: Whether the belief is not the one of the old sites: then the whole change is applied.
     """
     dtype = belief.mean.dtype
     prior = prior_in(program, belief, base, priors, shared)
@@ -249,7 +250,7 @@ def rebuild(
 
 @jax.jit
 def apply_change(belief: Belief, change: Summed, damping: jax.Array) -> tuple[Belief, jax.Array]:
-    """The belief after its sites have changed, and the fraction of the change that could be applied."""
+    """Changes a belief by a change of its sites. Also returns the fraction of the change that could be applied."""
     identity = jnp.eye(belief.mean.shape[0], dtype=belief.mean.dtype)
     precision = identity + 0.5 * (change.precision + change.precision.T)
     return _proper(belief, precision, change.slope, damping)
@@ -258,7 +259,7 @@ def apply_change(belief: Belief, change: Summed, damping: jax.Array) -> tuple[Be
 def _changed(
     belief: Belief, precision: jax.Array, slope: jax.Array, share: jax.Array
 ) -> tuple[Belief, jax.Array, jax.Array]:
-    """The belief moved this fraction of the way to a whitened precision and slope.
+    """Moves a belief by the fraction ``share`` of the way to a whitened precision and slope.
 
     Returns:
         The belief, the shift of the mean in whitened coordinates, and whether the belief is proper.
@@ -274,21 +275,21 @@ def _changed(
 
 
 def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax.Array) -> tuple[Belief, jax.Array]:
-    """As much of the change as leaves the belief proper, by halving what was asked for; and how much that is."""
+    """Applies the requested fraction of a change, halved until the belief is proper. Also returns the fraction."""
 
     def attempt(share: jax.Array) -> tuple:
         new, _, proper = _changed(belief, precision, slope, share)
         return share, new, proper
 
     def improper(carry: tuple) -> jax.Array:
-        return ~carry[2] & (carry[0] > 1e-3)  # a smaller step would not be worth a sweep
+        return ~carry[2] & (carry[0] > 1e-3)  # a smaller step is not worth a sweep
 
     share, new, proper = jax.lax.while_loop(improper, lambda carry: attempt(0.5 * carry[0]), attempt(damping))
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
 def distance(program: Program, before: Any, after: Any) -> jax.Array:
-    """How far a belief has moved, as its family measures it."""
+    """Measures how far a belief has moved, in the way of its family."""
     return program.family.distance(before, after)
 
 
@@ -300,7 +301,7 @@ def visit_priors(
     shared: Sequence[Any],
     exchange: Exchange,
 ) -> tuple[Any, dict[str, jax.Array], dict[str, VisitInfo]]:
-    """Visits the prior's factors a few times; ``{key: VisitInfo}`` is of the last visit."""
+    """Visits the prior factors ``passes`` times. The ``{key: VisitInfo}`` are those of the last visit."""
     factors = prior_factors(program, priors)
     inputs = program.prior_inputs(shared)
 
@@ -313,20 +314,20 @@ def visit_priors(
 
 
 def prior_factors(program: Program, priors: Mapping[str, jax.Array]) -> dict[str, Factor]:
-    """The factor groups of the prior that have sites."""
+    """The groups of prior factors that have sites."""
     if not priors:
         return {}
     return {g.key: g.factors for some in program.prior_factors.values() for g in some if g.key in priors}
 
 
 def log_evidence(belief: Belief, base: Base, rows: Any, priors: Mapping[str, VisitInfo]) -> float:
-    """EP's estimate of the log evidence at a fixed point, where the belief's mean is its sites' mode.
+    """EP's estimate of the log evidence at a fixed point, where the belief's mean is the mode of base times sites.
 
     Args:
-        belief: Full, made of the base and the sites.
+        belief: A full Gaussian, the product of the base and the sites.
         base: The Gaussian part of the prior.
-        rows: What all rows add (``VisitInfo.evidence``, summed).
-        priors: What happened to the prior's factors.
+        rows: The contribution of all rows, the sum of ``VisitInfo.evidence``.
+        priors: What happened to the prior factors.
     """
     mean, scale = (np.asarray(a, float) for a in belief)
     off = np.asarray(base.root, float) @ mean - np.asarray(base.centre, float)

@@ -130,9 +130,9 @@ def test_explain_shows_local_latents() -> None:
     """What they are and how they are integrated out."""
     plan = adfpp.ADF(outliers).explain(y=Y)
     assert [s.name for s in plan.latents] == ["w"]
-    assert "bad   (1,)            enumerated: 2 values" in str(plan)
-    assert "z     (1,)            joint field with a Gaussian base: its prior" in str(plan)
-    assert "1 local number in it" in str(plan)
+    assert "bad     (1,)            enumerated: 2 values" in str(plan)
+    assert "z       (1,)            joint field with a Gaussian base: its prior" in str(plan)
+    assert "including 1 local number" in str(plan)
 
 
 def test_refuses_too_many_combinations() -> None:

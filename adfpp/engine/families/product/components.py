@@ -1,8 +1,8 @@
-"""Projections of a few components times a factor, by their families' own quadratures.
+"""Projects a small number of components times a factor, with the quadratures of their families.
 
-The components are integrated against the member of their families that best imitates cavity times factor: the part of
-the log factor that is linear in the sufficient statistics is added to the natural parameters, and only the rest is
-integrated. In a conjugate model the rest is 0.
+The components are integrated against the members of their families that are nearest to cavity times factor. For this,
+the part of the log factor that is linear in the sufficient statistics is added to the natural parameters, and only the
+rest is integrated. In a conjugate model the rest is 0.
 """
 
 import math
@@ -18,20 +18,20 @@ from adfpp.engine.tilt import Tilted
 from adfpp.engine.tilt.rules import kronrod
 
 DRAWS = 1 << 12
-EFFECTIVE = DRAWS / 20  # effective draws below which a projection is not used
-_ROUNDS = 3  # of fitting the proposals
-_TOL = 1e-8  # estimated error at which they are good enough
+EFFECTIVE = DRAWS / 20  # effective sample size below which a projection is not used
+_ROUNDS = 3  # rounds of fitting the proposals
+_TOL = 1e-8  # estimated error at which the proposals are good enough
 
 
 class Grid(NamedTuple):
-    """Points over several components together.
+    """Points for the joint values of several components.
 
     Attributes:
-        values: For each component ``(M, dim)``.
-        stats: For each component ``(M, numbers)``.
-        log_weights: ``(M,)`` log of the weights under the proposals.
-        ratio: ``(M,)`` weights of a coarser rule over them.
-        drawn: Whether they are independent draws.
+        values: For each component its values ``(M, dim)``.
+        stats: For each component its sufficient statistics ``(M, numbers)``.
+        log_weights: ``(M,)`` log weights under the proposals.
+        ratio: ``(M,)`` weights of a coarser rule, divided by the weights.
+        drawn: Whether the points are independent draws.
     """
 
     values: list[jax.Array]
@@ -42,26 +42,26 @@ class Grid(NamedTuple):
 
 
 class Line:
-    """A Gaussian number as a component among others: natural parameters slope and precision, T = (u, -u²/2)."""
+    """A Gaussian number as one of the components: natural parameters slope and precision, T = (u, -u²/2)."""
 
     name, dim, numbers, axes = "normal", 1, 2, 1
 
     def proper(self, eta: jax.Array) -> jax.Array:
-        """A positive precision."""
+        """Whether the precision is positive."""
         return (eta[..., 1] > 0) & jnp.all(jnp.isfinite(eta), -1)
 
     def log_norm(self, eta: jax.Array) -> jax.Array:
-        """Without its multiple of log 2π."""
+        """The log normaliser, without ½ log 2π."""
         return 0.5 * (eta[..., 0] ** 2 / eta[..., 1] - jnp.log(eta[..., 1]))
 
     def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
-        """By the first two moments."""
+        """The member whose first two moments differ by the change."""
         mean = eta[0] / eta[1] + change[0]
         variance = 1.0 / eta[1] - 2.0 * change[1] - (mean - eta[0] / eta[1]) * (mean + eta[0] / eta[1])
         return jnp.stack([mean / variance, 1.0 / variance])
 
     def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
-        """Kronrod panels on both sides of the mean."""
+        """A quadrature by Kronrod panels on both sides of the mean."""
         x, (fine, coarse, *_) = kronrod(10 if level < 2 else 5)
         ends = 8.7 * np.array([-1.0, 1.0])
         z = np.concatenate([0.5 * (1.0 + x) * end for end in ends])
@@ -72,17 +72,17 @@ class Line:
         return Nodes(u[:, None], jnp.stack([u, -0.5 * u * u], -1), weights, rough)
 
     def sample(self, key: jax.Array, eta: jax.Array, shape: Sequence[int] = ()) -> jax.Array:
-        """Independent draws."""
+        """Draws independent values."""
         noise = jax.random.normal(key, (*shape, 1), eta.dtype)
         return eta[0] / eta[1] + noise / jnp.sqrt(eta[1])
 
     def stats(self, s: jax.Array) -> jax.Array:
-        """(u, -u²/2)."""
+        """The sufficient statistics (u, -u²/2)."""
         return jnp.concatenate([s, -0.5 * s * s], -1)
 
 
 def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]], Grid]:
-    """The tensor of the families' own quadratures."""
+    """Makes the tensor product of the families' quadratures."""
 
     def grid(etas: Sequence[jax.Array]) -> Grid:
         own = [f.nodes(eta, level - max(f.axes, 1) + 1) for f, eta in zip(families, etas, strict=True)]
@@ -90,7 +90,7 @@ def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]
         index = [i.reshape(-1) for i in np.meshgrid(*[np.arange(c) for c in counts], indexing="ij")]
         values = [n.values[i] for n, i in zip(own, index, strict=True)]
         stats = [n.stats[i] for n, i in zip(own, index, strict=True)]
-        # of discrete values in logs: what is all but impossible may become likely again
+        # logarithms for discrete values: a value of tiny probability may become likely again
         logs = [
             f.log_prob(eta, n.values) if f.levels else jnp.log(n.weights)
             for f, eta, n in zip(families, etas, own, strict=True)
@@ -109,7 +109,7 @@ def _ratio(nodes: Nodes) -> jax.Array:
 
 
 def drawn(families: Sequence[Any], key: Any) -> Callable[[Sequence[jax.Array]], Grid]:
-    """Independent draws, the same in every call with the same key."""
+    """Makes points by independent draws, which are the same in every call with the same key."""
     key = jax.random.key(24) if key is None else key
 
     def grid(etas: Sequence[jax.Array]) -> Grid:
@@ -130,14 +130,14 @@ def integrate(
     evaluate: Callable[[Sequence[jax.Array]], Tilted],
     grid: Callable[[Sequence[jax.Array]], Grid],
 ) -> "Projected":
-    """Projections of independent components times a factor.
+    """Projects independent components times a factor.
 
     Args:
-        families: Of the components.
-        etas: Their natural parameters.
-        evaluate: The factor at values ``(M, dim)`` of each: its ``log_z`` is the log factor; the rest is handed back,
-            of the last points where it holds anything.
-        grid: Points for given proposals.
+        families: The families of the components.
+        etas: The natural parameters of the components.
+        evaluate: The factor at values ``(M, dim)`` of each component. Its ``log_z`` is the log factor; the other fields
+            at the last points are returned.
+        grid: Makes points for given proposals.
     """
     finite = [bool(f.levels) for f in families]
     dtype = etas[0].dtype
@@ -148,7 +148,7 @@ def integrate(
         log_z = jax.nn.logsumexp(log_tilted)
         weights = jnp.exp(log_tilted - jnp.where(jnp.isfinite(log_z), log_z, 0.0))
         after, limited = zip(*(_log_odds(stats, log_tilted) for stats in points.stats), strict=True)
-        # a state at which the model gives no number is left out, and said to be
+        # states at which the model gives NaN are omitted, and their probability is part of the error
         lost = jnp.exp(points.log_weights) @ jnp.isnan(inside.log_z).astype(dtype)
         effective = 1.0 / jnp.sum(weights**2)
         return Projected(log_z, list(after), lost, weights, inside, effective, jnp.any(jnp.stack(limited)))
@@ -159,7 +159,7 @@ def integrate(
     fitted, constant, rest = _linear_part(points, inside.log_z, etas)
 
     def allowed(wanted: Sequence[jax.Array]) -> list[jax.Array]:
-        """Proposals: where proper; a finite component's values are all summed over as they are."""
+        """Proposals, if they are proper. A finite component keeps its own: all its values are summed."""
         return [
             eta if f.levels else jnp.where(_proper(f, new), new, eta)
             for f, new, eta in zip(families, wanted, etas, strict=True)
@@ -174,14 +174,14 @@ def integrate(
         return Projected(constant + volume, proposals, zero, weights, inside, many, jnp.zeros((), bool))
 
     def general() -> Projected:
-        # one body for the first round and the others: it is most of the program
+        # the first round and the others share one loop body, which is the largest part of the compiled program
         blank = jax.eval_shape(lambda: _project(families, etas, proposals, grid, evaluate))
         first = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), blank)
         first = first._replace(after=proposals, error=jnp.full((), jnp.inf, dtype))
 
         def again(state: tuple[Any, Projected]) -> tuple[Any, Projected]:
             count, last = state
-            # a proposal that few draws have made up is none
+            # a proposal from a small effective number of draws is not used
             good = (count == 0) | ~drawing | (last.effective >= EFFECTIVE)
             wanted = [jnp.where(good, new, old) for new, old in zip(last.after, proposals, strict=True)]
             return count + 1, _project(families, etas, allowed(wanted), grid, evaluate)
@@ -205,13 +205,13 @@ class Projected(NamedTuple):
     """Components after a factor.
 
     Attributes:
-        log_z: ``()``.
-        after: Their natural parameters.
-        error: ``()`` estimated.
-        weights: ``(M,)`` tilted weights of the points, and
-        inside: what the factor's evaluation gave there.
+        log_z: ``()`` log of the factor's expectation.
+        after: The natural parameters of the components.
+        error: ``()`` estimated error.
+        weights: ``(M,)`` tilted weights of the points.
+        inside: The values of the factor at the points.
         effective: ``()`` effective sample size.
-        saturated: ``()`` whether a probability was limited to the dtype's smallest.
+        saturated: ``()`` whether a probability was limited to the smallest one of the dtype.
     """
 
     log_z: jax.Array
@@ -230,7 +230,7 @@ def _project(
     grid: Callable[[Sequence[jax.Array]], Grid],
     evaluate: Callable[[Sequence[jax.Array]], Tilted],
 ) -> Projected:
-    """The projections, by points of the proposals."""
+    """Computes the projections, with points of the proposals."""
     points = grid(proposals)
     inside = evaluate(points.values)
     left = _no_nan(inside.log_z)
@@ -275,8 +275,8 @@ def _project(
 def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log odds of a component's values against the first, from weights of all points, and whether one was limited.
 
-    A value that has been excluded for good keeps the dtype's smallest probability: log odds are finite, and what is
-    known of the values that are left is not lost.
+    A value that has been excluded keeps the smallest probability of the dtype. So the log odds are finite, and those of
+    the other values stay accurate.
     """
     first = jnp.sum(stats, -1) == 0
     none = jax.nn.logsumexp(jnp.where(first, log_weights, -jnp.inf))
@@ -284,7 +284,7 @@ def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.
     levels = jnp.concatenate([none[None], each])
     limits = jnp.finfo(levels.dtype)
     least = jnp.max(levels) + math.log(float(limits.tiny))
-    rounding = 64.0 * float(limits.eps) * jnp.abs(least)  # one that is there already, in a row that says nothing of it
+    rounding = 64.0 * float(limits.eps) * jnp.abs(least)  # of a probability at the limit that the row does not change
     limited = jnp.any(levels < least - rounding)
     levels = jnp.maximum(levels, least)
     return levels[1:] - levels[0], limited
@@ -293,7 +293,7 @@ def _log_odds(stats: jax.Array, log_weights: jax.Array) -> tuple[jax.Array, jax.
 def _linear_part(
     points: Grid, log_factor: jax.Array, etas: Sequence[jax.Array]
 ) -> tuple[list[jax.Array], jax.Array, jax.Array]:
-    """The log factor's part that is linear in the statistics, by least squares: slopes, constant, largest residual."""
+    """The part of the log factor that is linear in the statistics, by least squares: slopes, constant, largest rest."""
     numbers = [eta.shape[0] for eta in etas]
     stats = jnp.concatenate(points.stats, 1)
     there = jnp.isfinite(log_factor)
@@ -315,8 +315,8 @@ def _linear_part(
     eps = float(jnp.finfo(values.dtype).eps)
     sound = jnp.abs(jnp.diagonal(r)) > 4.0 * eps
     r = jnp.where(sound[:, None] & sound[None, :], r, jnp.eye(r.shape[0], dtype=r.dtype))
-    found = jax.scipy.linalg.solve_triangular(r, jnp.where(sound, right, 0.0))
-    slope = jnp.where(usable, found[1:] / scale, 0.0)
+    coefficients = jax.scipy.linalg.solve_triangular(r, jnp.where(sound, right, 0.0))
+    slope = jnp.where(usable, coefficients[1:] / scale, 0.0)
     slope = jnp.where(jnp.all(jnp.isfinite(slope)), slope, 0.0)
     left = values - stats @ slope
     middle = weights @ left
@@ -342,5 +342,5 @@ def own_moments(
         nothing = jnp.zeros((logs.shape[0], 0), logs.dtype)
         return Tilted(logs, nothing, jnp.zeros((logs.shape[0], 0, 0), logs.dtype), jnp.zeros_like(logs))
 
-    found = integrate([family], [eta], evaluate, tensor([family], 0))
-    return found.log_z, found.after[0], found.error
+    projected = integrate([family], [eta], evaluate, tensor([family], 0))
+    return projected.log_z, projected.after[0], projected.error

@@ -1,4 +1,4 @@
-"""The Dirichlet distribution's functions of α ``(..., K)``; Beta's, too, as its smallest case."""
+"""Functions of the Dirichlet distribution's α ``(..., K)``. Beta is the case K = 2."""
 
 from typing import NamedTuple
 
@@ -15,18 +15,18 @@ from adfpp.engine.families.product.gamma_functions import (
     shape_divergence,
 )
 
-_STEPS = 100  # of Newton's method, at most
+_STEPS = 100  # the largest number of Newton steps
 
 
 class Shares(NamedTuple):
-    """Of α, each without cancellation.
+    """Sums and quotients of α, each computed without cancellation.
 
     Attributes:
-        total: ``(..., 1)``, Σα.
-        others: ``(..., K)``, the sum of the others.
-        share: ``(..., K)``, the means α/total,
-        log_share: their logarithms,
-        other: and one minus them.
+        total: ``(..., 1)`` Σα.
+        others: ``(..., K)`` for each coordinate, the sum of the other α.
+        share: ``(..., K)`` the means α / total.
+        log_share: ``(..., K)`` logarithms of the means.
+        other: ``(..., K)`` one minus the means.
     """
 
     total: jax.Array
@@ -37,7 +37,7 @@ class Shares(NamedTuple):
 
 
 def shares_of(alpha: jax.Array) -> Shares:
-    """The shares of ``alpha (..., K)``."""
+    """Computes the ``Shares`` of ``alpha (..., K)``."""
     ends = jnp.zeros_like(alpha[..., :1])
     before = jnp.concatenate([ends, jnp.cumsum(alpha[..., :-1], -1)], -1)
     after = jnp.concatenate([jnp.flip(jnp.cumsum(jnp.flip(alpha[..., 1:], -1), -1), -1), ends], -1)
@@ -59,24 +59,24 @@ def moments(alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _height(alpha: jax.Array) -> jax.Array:
-    """Log of Π (α_k/α_0)^α_k / B(α): the log-density of the log-ratios at their mode."""
+    """The log of Π (α_k/α_0)^α_k / B(α), which is the log-density of the log-ratios at their mode."""
     total = jnp.sum(alpha, -1)
     return jnp.sum(peak_height(alpha), -1) - peak_height(total)
 
 
 def log_multivariate_beta(alpha: jax.Array) -> jax.Array:
-    """Log of the multivariate beta function, ``(...)``."""
+    """The log ``(...)`` of the multivariate beta function."""
     return jnp.sum(alpha * shares_of(alpha).log_share, -1) - _height(alpha)
 
 
 def log_prob(alpha: jax.Array, s: jax.Array) -> jax.Array:
-    """Log-density of the first K - 1 of the coordinates ``s (..., K)``, ``(...)``."""
+    """The log-density ``(...)`` of the first K - 1 of the coordinates ``s (..., K)``."""
     share = shares_of(alpha).share
     return _height(alpha) + jnp.sum(log_power(alpha, s, share), -1)
 
 
 def divergence(alpha: jax.Array, beta: jax.Array) -> jax.Array:
-    """KL(α || β): that of the means, weighted with β, and what the Gammas' shapes say beyond that of their sum."""
+    """KL(α || β): the divergence of the means, weighted with β, plus those of the shapes minus that of the sum."""
     ours, theirs = shares_of(alpha), shares_of(beta)
     means = jnp.sum(beta * ratio_excess(ours.share, theirs.share), -1)
     together = shape_divergence(ours.total[..., 0], theirs.total[..., 0])
@@ -84,15 +84,16 @@ def divergence(alpha: jax.Array, beta: jax.Array) -> jax.Array:
 
 
 def shifted(alpha: jax.Array, change: jax.Array) -> jax.Array:
-    """α' with the expected logs of α plus ``change``, by one-dimensional Newton for v = 1/Σα'.
+    """Finds α' with the expected logs of α plus ``change``, by one-dimensional Newton steps for v = 1/Σα'.
 
     With s_k' the new share and u_k = log s_k'/s_k, ψ(α_k') - ψ(Σα') = E log s_k + change_k reads
 
         u_k - (g(s_k'/v) - g(1/v)) = change_k - (g(α_k) - g(Σα)),
 
-    which has one solution u_k for every v, and it remains that Σ s_k' = 1. Their sum is an increasing concave function
-    of v, towards v = 0 the line 1 - slack + v (K - 1 + slack)/2, whose root is where Newton's method goes on should it
-    step below. From the second step on v only grows, so the first step that does not is rounding, and the end.
+    which has one solution u_k for every v, and v is determined by Σ s_k' = 1. This sum is an increasing concave
+    function of v. Near v = 0 it is the line 1 - slack + v (K - 1 + slack)/2; if a step leads to a negative v, the root
+    of this line is used instead. From the second step on v increases, so the iteration ends with the first step that
+    does not increase it, which is a rounding error.
     """
     total, others, share, log_share, other = shares_of(alpha)
     known = change - gap_fall(alpha, others)
@@ -126,8 +127,8 @@ def shifted(alpha: jax.Array, change: jax.Array) -> jax.Array:
         excess = jnp.sum(share * jnp.expm1(u), -1, keepdims=True)
         grown = excess / jnp.sum(share * jnp.exp(u) * slope, -1, keepdims=True)
         new = jnp.where(done, v, jnp.maximum(v * (1.0 + grown), least))
-        settled = (jnp.abs(grown) < tolerance) | ((steps > 0) & (grown <= 0.0)) | ~jnp.isfinite(new)
-        return new, done | settled, steps + 1
+        converged = (jnp.abs(grown) < tolerance) | ((steps > 0) & (grown <= 0.0)) | ~jnp.isfinite(new)
+        return new, done | converged, steps + 1
 
     start = (1.0 / total, jnp.isnan(slack), jnp.asarray(0))
     v, done, _ = jax.lax.while_loop(more, improve, start)

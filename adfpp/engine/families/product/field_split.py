@@ -1,8 +1,9 @@
-"""How the parts of a product enter the field of a factor, decided from shapes alone.
+"""Decides, from shapes alone, how the parts of a product enter the field of a factor.
 
-Three kinds of parts enter a field ``h = A θ + b``, each in its own way:
+There are three ways to enter a field ``h = A θ + b``:
 
-- *enumerated* components, over which the factor is summed or integrated one by one (or drawn, where they are many);
+- *enumerated* components, over which the factor is summed or integrated one by one (or which are drawn, if there are
+  too many);
 - a *central-limit block* of many independent components, whose sum is Gaussian by the central limit theorem;
 - Gaussian blocks, which are Gaussian in the field already.
 """
@@ -22,16 +23,16 @@ from adfpp.engine.tilt import MonteCarlo, Quadrature
 
 @dataclass(frozen=True)
 class Splitting:
-    """When components are enumerated, and when the central limit theorem takes over.
+    """Limits that decide when components are enumerated, and when the central limit theorem is used.
 
     Attributes:
-        states: Combinations of discrete values that are summed over at most.
-        nodes: Nodes of a tensor of quadratures at most.
-        axes: Dimensions of a tensor of quadratures at most.
-        one_out: Components of a central-limit block that are each left out in turn at most; of larger blocks the
+        states: The largest number of combinations of discrete values that are summed over.
+        nodes: The largest number of nodes of a tensor of quadratures.
+        axes: The largest number of dimensions of a tensor of quadratures.
+        one_out: The largest central-limit block whose components are each left out in turn; for larger blocks the
             factor is expanded to first order.
-        expanded: Error of that expansion at its largest move, above which it is not used.
-        few: The number of components that are not yet enough for a central-limit block.
+        expanded: The largest error of that expansion, at the largest move of one component, with which it is used.
+        smallest_block: The smallest number of components in a central-limit block.
     """
 
     states: int = 1 << 14
@@ -39,7 +40,7 @@ class Splitting:
     axes: int = 3
     one_out: int = 64
     expanded: float = 0.005
-    few: int = 3
+    smallest_block: int = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,10 @@ class Enumerated:
     """Components of a part that are summed or integrated over one by one.
 
     Attributes:
-        part: Which part.
-        count: How many of its components a row touches at most.
-        candidates: ``(c,)`` which they may be; those with the largest share in the field where c > count.
+        part: The place of the part in the product.
+        count: The largest number of its components that a row reads.
+        candidates: ``(c,)`` the components that a row may read. If c > count, those with the largest share in the field
+            are used.
     """
 
     part: int
@@ -67,10 +69,10 @@ class FieldSplit:
         blocks: Gaussian parts.
         inner: ``(g,)`` the numbers of the field that central-limit and Gaussian blocks enter.
         how: "enumerated", "quadrature", "one out", "first order", "drawn" or "Gaussian".
-        why: In words.
-        level: Of the quadratures' nodes.
+        why: A description in words.
+        level: The level of the quadratures' nodes.
         one_out: Whether the components of the central-limit block can be left out in turn.
-        closed: Whether that is a closed form.
+        closed: Whether the factor's rule is a closed form.
         limits: The limits that led to this split.
     """
 
@@ -100,7 +102,7 @@ def split_field(parts: tuple[Part, ...], splitting: Splitting, factor: Factor) -
     """Decides how parts enter a factor's field.
 
     Args:
-        parts: Of the product.
+        parts: The parts of the product.
         splitting: The limits of enumeration.
         factor: The factor group.
     """
@@ -110,12 +112,12 @@ def split_field(parts: tuple[Part, ...], splitting: Splitting, factor: Factor) -
     enumerated: list[Enumerated] = []
     numbers: dict[int, np.ndarray] = {}  # the numbers of the field that a part enters
     for i, part in enumerate(parts):
-        mine = touched[:, part.where]
-        if not mine.any():
+        own = touched[:, part.where]
+        if not own.any():
             continue
-        numbers[i] = np.flatnonzero(mine.any(1))
+        numbers[i] = np.flatnonzero(own.any(1))
         if not part.gaussian:
-            possible = np.flatnonzero(mine.any(0).reshape(part.count, -1).any(1))
+            possible = np.flatnonzero(own.any(0).reshape(part.count, -1).any(1))
             enumerated.append(Enumerated(i, min(len(possible), int(most[numbers[i], i].sum())), possible))
     blocks = tuple(i for i in numbers if parts[i].gaussian)
     central: list[int] = []
@@ -125,8 +127,8 @@ def split_field(parts: tuple[Part, ...], splitting: Splitting, factor: Factor) -
 
     fits, level = _tensor(parts, enumerated, len(inner()), splitting)
     while not fits:
-        # the part with most components in a number of the field becomes a central-limit block
-        able = [e for e in enumerated if e.count > splitting.few and parts[e.part].family.dim == 1]
+        # the part with the largest number of components in the field becomes a central-limit block
+        able = [e for e in enumerated if e.count >= splitting.smallest_block and parts[e.part].family.dim == 1]
         if not able:
             break
         largest = max(able, key=lambda e: e.count)
@@ -173,7 +175,7 @@ def _tensor(
     axes = sum(e.count * parts[e.part].family.axes for e in enumerated)
     if axes == 0:
         return states <= splitting.states, 0
-    axes += gaussian if gaussian > 1 else 0  # one Gaussian number is integrated by itself, inside the others
+    axes += gaussian if gaussian > 1 else 0  # a single Gaussian number is integrated separately, inside the others
     if axes > splitting.axes:
         return False, splitting.axes - 1
     small = axes + (gaussian == 1) <= splitting.axes and _NODES[axes - 1] ** axes * states <= splitting.nodes
@@ -181,7 +183,7 @@ def _tensor(
 
 
 def _states(parts: Sequence[Part], enumerated: Sequence[Enumerated]) -> int:
-    """Combinations of the values of discrete components."""
+    """The number of combinations of the values of discrete components."""
     discrete = [e for e in enumerated if parts[e.part].family.axes == 0]
     return math.prod((parts[e.part].family.numbers + 1) ** e.count for e in discrete)
 

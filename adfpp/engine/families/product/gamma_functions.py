@@ -1,11 +1,11 @@
-"""What is left of log Γ and its derivatives without Stirling's leading terms, and divergences made of it.
+"""Remainders of log Γ and its derivative after Stirling's leading terms, and divergences computed from them.
 
-Digamma and log-gamma functions of large arguments enter as
+Digamma and log-gamma functions of large arguments are used in the form
 
     g(a) = log a - ψ(a) = 1/2a + …          R(a) = log Γ(a) - (a - ½) log a + a - ½ log 2π = 1/12a - …
 
-and densities and divergences as sums of ``x - log(1 + x)``, so that nothing of the size of a log a is ever subtracted
-from its like. Everything is elementwise.
+and densities and divergences as sums of ``x - log(1 + x)``. So numbers of the size of a log a are never subtracted from
+each other. All functions are elementwise.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, xlogy
 
-_SHIFT = 10  # from here on the asymptotic series below are good to the last digit of float64
+_SHIFT = 10  # for arguments from 10 on, the asymptotic series below are accurate to the last digit of float64
 # Bernoulli numbers B_2, B_4, …
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _G_SERIES = tuple(b / (2 * n) for n, b in enumerate(_BERNOULLI, 1))
@@ -31,7 +31,7 @@ def _series(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
 
 
 def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """g(a) = log a - ψ(a) and its slope a g'(a) = 1 - a ψ'(a), both to a relative precision of the dtype."""
+    """g(a) = log a - ψ(a) and its slope a g'(a) = 1 - a ψ'(a), both to the relative precision of the dtype."""
     small = a < _SHIFT
     low = jnp.where(small, a, 1.0)
     z = jnp.where(small, low + _SHIFT, a)
@@ -47,7 +47,7 @@ def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def gap_fall(a: jax.Array, d: jax.Array) -> jax.Array:
-    """g(a) - g(a + d), to a relative precision of the dtype where d is small, too; d > -a."""
+    """g(a) - g(a + d) for d > -a, to the relative precision of the dtype, even if d is small."""
     small = a < _SHIFT
     low, high = jnp.where(small, a, 1.0), a + d
     z = jnp.where(small, low + _SHIFT, a)
@@ -72,12 +72,12 @@ def _stirling_rest(a: jax.Array) -> jax.Array:
 
 
 def peak_height(a: jax.Array) -> jax.Array:
-    """Logarithm of aᵃ e⁻ᵃ / Γ(a): the log-density of log s at its mode, s Gamma of shape a."""
+    """The log of aᵃ e⁻ᵃ / Γ(a), which is the log-density of log s at its mode for s ~ Gamma of shape a."""
     return 0.5 * jnp.log(a / (2 * np.pi)) - _stirling_rest(a)
 
 
 def log_excess(x: jax.Array) -> jax.Array:
-    """``x - log(1 + x)``, to a relative precision of the dtype."""
+    """``x - log(1 + x)``, to the relative precision of the dtype."""
     near = jnp.abs(x) < 0.3
     small = jnp.where(near, x, 0.0)
     half = small / (2.0 + small)  # log(1 + x) = 2 artanh
@@ -87,14 +87,14 @@ def log_excess(x: jax.Array) -> jax.Array:
 
 
 def ratio_excess(x: jax.Array, y: jax.Array) -> jax.Array:
-    """x/y - 1 - log(x/y), however small or large the ratio."""
+    """x/y - 1 - log(x/y), also for very small and very large ratios."""
     off = (x - y) / y
     near = jnp.abs(off) < 0.3
     return jnp.where(near, log_excess(jnp.where(near, off, 0.0)), off - (jnp.log(x) - jnp.log(y)))
 
 
 def log_power(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """``a (1 + log(x/y) - x/y) - log x``; at x = 0 its limit."""
+    """``a (1 + log(x/y) - x/y) - log x``, and its limit at x = 0."""
     near = jnp.abs(x - y) < 0.3 * y
     inner = -a * ratio_excess(jnp.where(near, x, y), y) - jnp.log(jnp.where(near, x, 1.0))
     outer = a * ((y - x) / y - jnp.log(y)) + xlogy(a - 1.0, jnp.where(near, 1.0, x))
@@ -102,7 +102,7 @@ def log_power(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def exp_excess(x: jax.Array) -> jax.Array:
-    """eˣ - 1 - x, to a relative precision of the dtype."""
+    """eˣ - 1 - x, to the relative precision of the dtype."""
     near = jnp.abs(x) < 0.5
     small = jnp.where(near, x, 0.0)
     factorials = np.cumprod(np.arange(1.0, 16.0))
@@ -111,15 +111,15 @@ def exp_excess(x: jax.Array) -> jax.Array:
 
 
 def shape_divergence(a: jax.Array, b: jax.Array) -> jax.Array:
-    """KL of Gammas of shapes a and b with the same mean."""
+    """The KL divergence of Gammas of shapes a and b with the same mean."""
     rest = a * log_gap(a)[0] - 0.5
     return 0.5 * ratio_excess(b, a) + (b - a) / a * rest + _stirling_rest(b) - _stirling_rest(a)
 
 
 def shape_of_gap(gap: jax.Array) -> jax.Array:
-    """The a with g(a) = gap; NaN where there is none. log g is nearly linear in log a, with slope about -1."""
+    """The a with g(a) = gap, or NaN if there is none. log g is nearly linear in log a, with slope about -1."""
     gap = jnp.where(gap > 0.0, gap, jnp.nan)
-    # Minka's start, within 1.5%
+    # Minka's initial value, accurate to 1.5%
     root = jnp.sqrt((gap - 3.0) ** 2 + 24.0 * gap)
     start = jnp.where(gap < 3.0, (3.0 - gap + root) / (12.0 * gap), 2.0 / (root + gap - 3.0))
 

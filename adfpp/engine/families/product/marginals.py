@@ -1,11 +1,12 @@
-"""What a factor makes of each part of a product belief: its tilted marginals.
+"""Computes the tilted marginals of each part of a product belief after one factor.
 
-``field_split`` decides how each part enters the field ``h = A θ + b``. Component i of a central-limit block, fixed at s
-while the others stay random, moves the field by a (s - m): it sees the factor ``log Z(μ + a (s - m))``. The expansion
-of that has the tilted moments of the field for coefficients, ``d·a (s - m) + (a (s - m))² (M - 1) / 2`` in the whitened
-field (first order in each component's share, O(N) a row); or it is evaluated with the component's own variance left
-out (*one out*). Given the enumerated components, the rest is a Gaussian field, and the rules of ``tilt`` integrate it;
-the enumerated ones are integrated by ``components``.
+``field_split`` decides how each part enters the field ``h = A θ + b``. If component i of a central-limit block is fixed
+at s while the others stay random, the mean of the field moves by a (s - m). The log factor for this component is then
+``log Z(μ + a (s - m))``. There are two ways to compute it. Its expansion is ``d·a (s - m) + (a (s - m))² (M - 1) / 2``
+in the whitened field, with the tilted moments d and M of the field as coefficients; it is of first order in each
+component's share, and costs O(N) for each row. Or it is evaluated without the component's own variance (*one out*).
+Given the enumerated components, the rest of the field is Gaussian, and the rules of ``tilt`` integrate over it. The
+enumerated components are integrated by ``components``.
 """
 
 import math
@@ -31,7 +32,7 @@ class Marginals(NamedTuple):
 
     Attributes:
         parts: The values of the parts.
-        tilted: log Z, shift and root of the Gaussian numbers of the field, and the error.
+        tilted: Log Z, the shift and root of the Gaussian numbers of the field, and the error.
         proper: ``()`` whether the parts are proper.
         saturated: ``()`` whether a probability was limited to the largest certainty of the dtype.
     """
@@ -43,10 +44,10 @@ class Marginals(NamedTuple):
 
 
 class _Gaussian(NamedTuple):
-    """The Gaussian part of a field: ``h[inner] = centre + lower @ u``, u whitened, the parts' shares of it."""
+    """The Gaussian part of a field, ``h[inner] = centre + lower @ u`` with u whitened, and the parts' shares of u."""
 
     lower: jax.Array
-    shares: list[jax.Array]  # (g, n) orthonormal together
+    shares: list[jax.Array]  # each (g, n); their columns together have orthonormal rows
 
 
 def tilted_marginals(
@@ -60,18 +61,18 @@ def tilted_marginals(
     field: jax.Array,
     power: jax.Array | None,
 ) -> Marginals:
-    """The marginals of a product times one element of a factor.
+    """Computes the marginals of a product times one element of a factor.
 
     Args:
-        parts: Of the product.
-        split: How they enter the field.
+        parts: The parts of the product.
+        split: How the parts enter the field.
         factor: The factor group.
         ready: The group at one row.
-        element: Which of the group's elements.
+        element: The number of the element in the group.
         belief: The cavity.
-        matrix: ``(k, N)`` A.
-        field: ``(k,)`` with the cavity's Gaussian blocks at their means, and all components at 0.
-        power: Of the factor.
+        matrix: ``(k, N)`` A of the field.
+        field: ``(k,)`` the field with the cavity's Gaussian blocks at their means, and all components at 0.
+        power: The power of the factor.
     """
     mean = field
     for i in split.central:
@@ -108,10 +109,10 @@ def _gaussian_part(parts: Sequence[Part], split: FieldSplit, belief: Any, matrix
     rows = matrix if len(split.inner) == matrix.shape[0] else matrix[split.inner]
     pieces = []
     for i in (*split.central, *split.blocks):
-        part, held = parts[i], belief.parts[i]
+        part, block = parts[i], belief.parts[i]
         own = rows[:, part.where] if len(parts) > 1 else rows
         if part.gaussian:
-            pieces.append(own @ held.scale if held.scale.ndim == 2 else own * held.scale)
+            pieces.append(own @ block.scale if block.scale.ndim == 2 else own * block.scale)
         else:
             pieces.append(own * (belief.scale[part.where] if len(parts) > 1 else belief.scale))
     if not pieces:
@@ -128,7 +129,7 @@ def _inner_rule(
     lower: jax.Array,
     power: Any,
 ) -> Callable[..., Tilted]:
-    """The tilt of the Gaussian part of the field, given its mean ``(k,)`` under the enumerated components."""
+    """The tilt of the Gaussian part of the field, as a function of the field's mean ``(k,)``."""
     size = len(split.inner)
 
     def within(centre: jax.Array, lower: jax.Array = lower) -> Tilted:
@@ -154,14 +155,14 @@ def _central_moved(
     within: Callable[..., Tilted],
     values: list[Any],
 ) -> tuple[list[Any], jax.Array, jax.Array]:
-    """The central-limit blocks moved, the error that the expansion adds, and whether a certainty was limited."""
+    """Moves the central-limit blocks. Also returns the expansion's error, and whether a probability was limited."""
     error, saturated = jnp.zeros((), mean.dtype), jnp.zeros((), bool)
     if not split.central:
         return values, error, saturated
     rows = matrix if len(split.inner) == matrix.shape[0] else matrix[split.inner]
     excess = tilted.root @ tilted.root.T - jnp.eye(len(split.inner), dtype=mean.dtype)
     pivots = jnp.diagonal(inside.lower)
-    # a direction of the field without uncertainty takes no part
+    # a direction of the field without uncertainty does not contribute
     back = inverse_lower(inside.lower + jnp.diag(jnp.where(pivots > 0, 0.0, jnp.inf)))
     for i in split.central:
         part, natural = parts[i], belief.parts[i]
@@ -175,7 +176,7 @@ def _central_moved(
             values[i], limited = _within_certainty(natural, left_out())
             saturated |= limited
             continue
-        # a move of component j by one moves the whitened field by effects[:, j]
+        # if component j changes by 1, the whitened field changes by effects[:, j]
         effects = back @ (rows if len(parts) == 1 else rows[:, part.where])
         slope = tilted.shift @ effects
         bend = jnp.sum(effects * (excess @ effects), 0)
@@ -206,7 +207,8 @@ def _expansion_error(
 ) -> jax.Array:
     """The error of the second-order expansion at the largest move of one component, to both sides.
 
-    Where few components are left that are not certain, one of them moves the field by more than its sd.
+    This move may be large: if only a small number of components is uncertain, one of them moves the field by more than
+    the sd of the field.
     """
     move = (max(family.levels) - min(family.levels)) * jnp.max(jnp.abs(a))
     sides = jnp.array([-1.0, 1.0], mean.dtype) * move
@@ -226,7 +228,7 @@ def _one_out(
     within: Callable[..., Tilted],
     closed: bool,
 ) -> jax.Array:
-    """Changes of log odds ``(n, K - 1)``: the factor's mean with the component at each of its values."""
+    """Changes of log odds ``(n, K - 1)``, from the factor's expectation with the component at each of its values."""
     values = jnp.asarray(family.levels, mean.dtype)
 
     def at(a: jax.Array, centre: jax.Array, sd: jax.Array, value: jax.Array) -> jax.Array:
@@ -236,19 +238,19 @@ def _one_out(
     def values_of(own: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return jnp.stack([at(*own, v) for v in values])
 
-    # the tiers of a quadrature are branches, of which a vectorised loop would run all
+    # not vectorised, because a vectorised loop would run all tiers of a quadrature
     log_z = jax.vmap(lambda *own: values_of(own))(a, centre, sd) if closed else jax.lax.map(values_of, (a, centre, sd))
     top = jnp.max(log_z, -1, keepdims=True)
-    # A factor that is 0 whatever the value carries no information about it. The floor is far below the limit of
-    # ``_within_certainty``; it only keeps infinities out of the differences.
+    # A factor that is 0 for all values carries no information about them. The floor is far below the limit of
+    # ``_within_certainty``; it only prevents differences of infinities.
     log_z = jnp.where(jnp.isfinite(top), jnp.maximum(log_z, top - 1e4), 0.0)
     return log_z[:, 1:] - log_z[:, :1]
 
 
 def _within_certainty(natural: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log odds after a change, limited to what the dtype's rounding can support, and whether any was limited.
+    """Log odds after a change, limited by the rounding errors of the dtype, and whether any was limited.
 
-    The central limit theorem does not support more certainty than that.
+    More certainty than that would not be justified by the central limit theorem.
     """
     limit = -math.log(float(jnp.finfo(natural.dtype).eps))
     both = jnp.concatenate([jnp.zeros_like(natural[:, :1]), natural + change], -1)
@@ -264,7 +266,7 @@ def _within_certainty(natural: jax.Array, change: jax.Array) -> tuple[jax.Array,
 def _alone(
     family: Exponential, eta: jax.Array, slope: jax.Array, bend: jax.Array, centre: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """A continuous component of a central-limit block, after a factor that is quadratic in it, and the error."""
+    """Projects a continuous component of a central-limit block times a log-quadratic factor. Also returns the error."""
 
     def log_factor(s: jax.Array) -> jax.Array:
         return slope * (s[0] - centre) + 0.5 * bend * (s[0] - centre) ** 2
@@ -276,12 +278,12 @@ def _alone(
 def _blocks_moved(
     parts: Sequence[Part], split: FieldSplit, belief: Any, inside: _Gaussian, tilted: Tilted, values: list[Any]
 ) -> list[Any]:
-    """The Gaussian blocks moved, each by its share of the field's whitened directions."""
+    """Moves the Gaussian blocks, each in its share of the field's whitened directions."""
     for i, share in zip(split.blocks, inside.shares[len(split.central) :], strict=True):
         family, now = parts[i].family, belief.parts[i]
         shift, root, q = tilted.shift, tilted.root, share
         if len(split.blocks) + len(split.central) > 1:
-            # of the directions that the parts span together, the block has a part
+            # the block has a share of the directions that all parts span together
             lower, q = whiten(share)
             excess = root @ root.T - jnp.eye(len(shift), dtype=root.dtype)
             shift = lower.T @ shift
@@ -295,13 +297,13 @@ def _blocks_moved(
 
 
 class Component(NamedTuple):
-    """A component that is integrated over.
+    """A component over which the factor is summed or integrated.
 
     Attributes:
-        family: Its family.
-        eta: ``(numbers,)`` its cavity.
-        at: Its place among its part's components.
-        effect: ``(k, dim)`` what it does to the field.
+        family: The family of the component.
+        eta: ``(numbers,)`` natural parameters of its cavity.
+        at: The place of the component in its part.
+        effect: ``(k, dim)`` its columns of A, the derivative of the field.
     """
 
     family: Any
@@ -326,7 +328,7 @@ def _components(parts: Sequence[Part], split: FieldSplit, belief: Any, matrix: j
 
 
 def _placed(split: FieldSplit, belief: Any, comps: Sequence[Component], after: Sequence[jax.Array]) -> list[Any]:
-    """The parts with the components' new natural parameters, as changes: a component may not be touched at all."""
+    """Writes the components' new natural parameters to the parts."""
     values, j = list(belief.parts), 0
     for component in split.enumerated:
         for _ in range(component.count):
@@ -353,8 +355,8 @@ def _integrate(
     families: list[Any] = [c.family for c in comps]
     etas = [c.eta for c in comps]
     inner, count = len(split.inner), len(comps)
-    lines = inner > 1 and split.how == "quadrature"
-    if lines:
+    in_tensor = inner > 1 and split.how == "quadrature"  # whether Gaussian numbers are axes of the tensor
+    if in_tensor:
         families += [Line()] * inner
         etas += [jnp.array([0.0, 1.0], mean.dtype)] * inner
 
@@ -362,14 +364,14 @@ def _integrate(
         return sum((c.effect @ s for c, s in zip(comps, own, strict=False)), mean)
 
     def evaluate(values: Sequence[jax.Array]) -> Tilted:
-        if lines:
+        if in_tensor:
             return jax.vmap(lambda own: flat(moved(own[:count]), jnp.concatenate(own[count:])))(tuple(values))
         if inner == 0 or quick:
             return jax.vmap(lambda own: within(moved(own)))(tuple(values))
         return jax.lax.map(lambda own: within(moved(own)), tuple(values))
 
     def flat(centre: jax.Array, u: jax.Array) -> Tilted:
-        """The factor at a point of the whitened field, as a tilt of no width there."""
+        """The factor at a point of the whitened field, as a tilt of width 0 at this point."""
         nothing = jnp.zeros((inner, inner), u.dtype)
         return Tilted(at(centre.at[split.inner].add(lower @ u)), u, nothing, jnp.zeros((), u.dtype))
 
@@ -381,7 +383,7 @@ def _integrate(
     if not inner:
         nothing = jnp.zeros(0, mean.dtype)
         return Tilted(log_z, nothing, jnp.zeros((0, 0), mean.dtype), error, drawn_points), after, saturated
-    # where a node lies so far out that its own integral fails, what it weighs is an error
+    # if a node is so far from the mass that its own integral fails, its weight is added to the error
     sound = jnp.all(jnp.isfinite(inside.shift), -1) & jnp.all(jnp.isfinite(inside.root), (-2, -1))
     sound &= jnp.isfinite(inside.error)
     shifts, roots = jnp.where(sound[:, None], inside.shift, 0.0), jnp.where(sound[:, None, None], inside.root, 0.0)

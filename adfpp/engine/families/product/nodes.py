@@ -11,20 +11,20 @@ from adfpp.engine.families.product.dirichlet_functions import shares_of
 from adfpp.engine.families.product.gamma_functions import exp_excess, log_excess
 from adfpp.engine.tilt.rules import kronrod
 
-_DROP = 38.0  # of the log-density, from its peak to the last node
-_WIDTH = 3.0  # of what a factor may do to log s, or logit s: panels are longer where they are farther out than that
-_RULES = ((4, 10), (1, 10), (1, 5), (1, 3))  # panels on a side, points of the Gauss rule: by level
+_DROP = 38.0  # drop of the log-density from its peak to the last node: beyond it nothing contributes in float64
+_WIDTH = 3.0  # scale of a factor's features in log s or logit s: panels farther from the peak than this are longer
+_RULES = ((4, 10), (1, 10), (1, 5), (1, 3))  # (panels on each side, points of the Gauss rule) for each level
 
 
 class Nodes(NamedTuple):
     """A quadrature against the density of one component.
 
     Attributes:
-        values: ``(M, dim)``, inside the support: the nearest number there where the dtype cannot tell.
-        stats: ``(M, numbers)``, of the nodes before that rounding.
-        weights: ``(M,)``, with sum 1.
-        coarse: ``(M,)``, those of the coarser rule on some of the nodes, with sum 1: what the two disagree about is an
-            estimate of the error.
+        values: ``(M, dim)`` nodes inside the support, rounded to the nearest number there.
+        stats: ``(M, numbers)`` sufficient statistics of the nodes before that rounding.
+        weights: ``(M,)`` weights with sum 1.
+        coarse: ``(M,)`` weights of a coarser rule on some of the nodes, with sum 1. The difference between the two
+            rules is an estimate of the error.
     """
 
     values: jax.Array
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
 
 @cache
 def _side(level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes on [0, 1] with Kronrod's and Gauss's weights."""
+    """Nodes on [0, 1] with the weights of Kronrod and of Gauss."""
     panels, points = _RULES[min(level, len(_RULES) - 1)]
     x, rows = kronrod(points)
     nodes = np.concatenate([(panel + 0.5 + 0.5 * x) / panels for panel in range(panels)])
@@ -43,7 +43,7 @@ def _side(level: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _distances(end: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Distances ``(M,)`` from a peak out to ``end``, evenly spread in asinh(distance/width), with both weights."""
+    """Distances ``(M,)`` from a peak up to ``end``, evenly spread in asinh(distance/width), with both weights."""
     unit, fine, coarse = (jnp.asarray(each, end.dtype) for each in _side(level))
     reach = jnp.arcsinh(end / _WIDTH)
     angle = unit * reach
@@ -58,9 +58,9 @@ def _normalised(drop: jax.Array, fine: jax.Array, coarse: jax.Array) -> tuple[ja
 
 
 def gamma_nodes(a: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Nodes t = log(s/mean) and weights: the log-density of t is -a (eᵗ - 1 - t) beside a constant."""
+    """Nodes t = log(s/mean) and weights. The log-density of t is -a (eᵗ - 1 - t) plus a constant."""
     level_at = _DROP / a
-    # both starts are too far out, and Newton's method comes down to the root of a convex function from there
+    # both starts are too far from the peak, from where Newton's method decreases to the root of a convex function
     left = 0.5 * level_at + jnp.sqrt(0.25 * level_at**2 + 2.0 * level_at)
     right = jnp.log1p(level_at + jnp.sqrt(2.0 * level_at))
     for _ in range(3):
@@ -78,7 +78,7 @@ def gamma_nodes(a: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Arr
 
 
 def beta_nodes(eta: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Logarithms of s and 1 - s ``(M, 2)``, and weights, by nodes in logit s on both sides of that of the mean."""
+    """Logarithms of s and 1 - s ``(M, 2)``, and weights, by nodes in logit s on both sides of the mean."""
     total, _, share, log_share, other = shares_of(eta)
     side = jax.vmap(partial(_beta_side, level=level), in_axes=(0, None, 0, 0, 0, 0))
     logs, *parts = side(eta, total[0], share, other, log_share, log_share[::-1])
@@ -104,7 +104,7 @@ def _beta_side(
     flat = _DROP / (a * q)
     end = jnp.minimum(0.5 * flat + jnp.sqrt(0.25 * flat**2 + 2.0 * flat), (_DROP - total * log_q) / a)
     for _ in range(4):
-        # slope a - total·s, with s the value there
+        # the slope is a - total·s, with s the value at the node
         slope = -a * q * jnp.expm1(-end) / (q + p * jnp.exp(-end))
         end = end - (drop(end) - _DROP) / slope
     r, fine, coarse = _distances(end, level)

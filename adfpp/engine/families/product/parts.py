@@ -15,12 +15,12 @@ from adfpp.engine.families.product.exponential import Exponential
 
 
 class Part(ABC):
-    """Some coordinates of θ and the family that holds them.
+    """Some coordinates of θ, and the family that stores the belief about them.
 
     Attributes:
         names: The latents.
-        where: Places in θ, component by component.
-        count: Number of independent components; 1 for a Gaussian block.
+        where: The places in θ, component by component.
+        count: The number of independent components; 1 for a Gaussian block.
     """
 
     gaussian: ClassVar[bool]
@@ -31,17 +31,17 @@ class Part(ABC):
 
     @property
     def places(self) -> np.ndarray:
-        """``(count, dim)`` places in θ of the components' coordinates."""
+        """The places ``(count, dim)`` in θ of the components' coordinates."""
         return self.where.reshape(self.count, -1)
 
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """Natural parameters of the whole part."""
+        """The number of natural parameters of the whole part."""
 
     @abstractmethod
     def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Any:
-        """The part of the belief that matches the prior's blocks; ``size`` is the length of θ."""
+        """Makes the part of the belief that matches the prior's blocks; ``size`` is the length of θ."""
 
     @abstractmethod
     def moments(self, value: Any) -> tuple[jax.Array, jax.Array]:
@@ -49,31 +49,31 @@ class Part(ABC):
 
     @abstractmethod
     def blocks(self, value: Any) -> list[Any]:
-        """The part as independent blocks: (places, mean, root), and natural parameters of components."""
+        """Returns the part as independent blocks: (places, mean, root), and natural parameters of components."""
 
     @abstractmethod
     def natural(self, value: Any) -> jax.Array:
-        """Natural parameters in one vector."""
+        """Returns the natural parameters in one vector."""
 
     @abstractmethod
     def from_natural(self, natural: jax.Array) -> tuple[Any, jax.Array]:
-        """The part with these natural parameters, and whether it is proper."""
+        """Returns the part with these natural parameters, and whether it is proper."""
 
     @abstractmethod
     def proper(self, value: Any) -> jax.Array:
-        """``()`` whether the part is proper."""
+        """Whether the part is proper, as a boolean ``()``."""
 
     @abstractmethod
     def share(self, value: Any, site: jax.Array) -> jax.Array:
-        """Shares of the precisions and positive parameters that a site makes up, as bounds from above."""
+        """Upper bounds of a site's shares in the precisions and positive parameters."""
 
     @abstractmethod
     def first_site(self, value: Any, shares: jax.Array) -> jax.Array:
-        """A site that makes up these shares of what the part has more than a flat density."""
+        """Makes a site with these shares of the part's natural parameters minus those of a flat density."""
 
     @abstractmethod
     def log_norm(self, value: Any) -> jax.Array:
-        """Log of the integral of the unnormalised density, without multiples of log 2π."""
+        """Log of the integral of the unnormalised density, without the terms ½ log 2π of Gaussian numbers."""
 
     @abstractmethod
     def prior_log_norm(self, value: Any, blocks: Sequence[Any], covered: np.ndarray) -> float:
@@ -85,7 +85,7 @@ class Part(ABC):
 
     @abstractmethod
     def sample(self, rng_key: jax.Array, value: Any, count: int) -> jax.Array:
-        """Independent draws ``(count, coordinates)``."""
+        """Draws ``count`` independent samples ``(count, coordinates)``."""
 
     @abstractmethod
     def log_prob(self, value: Any, theta: jax.Array) -> jax.Array:

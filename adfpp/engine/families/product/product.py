@@ -1,8 +1,9 @@
 """Products of families: each latent in its native space by a family of its own, the others as Gaussian blocks.
 
-The coordinates of θ are the values themselves where a latent is held in its native space (an indicator, a rate, a
-probability), and unconstrained numbers where it is Gaussian. The projection onto a product keeps the marginals: the
-expected sufficient statistics of every component, and of every Gaussian block its mean and its shape of covariance.
+If a latent is stored in its native space (an indicator, a rate, a probability), its coordinates in θ are the values
+themselves; if it is Gaussian, they are unconstrained numbers. The projection onto a product keeps the marginals: the
+expected sufficient statistics of every component, and the mean and the covariance of every Gaussian block (in the
+block's own shape: full, diagonal or spherical).
 """
 
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ class ProductBelief(NamedTuple):
     """A belief that is a product.
 
     Attributes:
-        mean: ``(N,)`` means of the coordinates.
-        scale: ``(N,)`` their standard deviations; like the means they follow from
-        parts: for each part a Gaussian ``Belief``, or natural parameters ``(n, numbers)`` of n components.
+        mean: ``(N,)`` means of the coordinates, computed from ``parts``.
+        scale: ``(N,)`` standard deviations of the coordinates, computed from ``parts``.
+        parts: For each part a Gaussian ``Belief``, or natural parameters ``(n, numbers)`` of n components.
     """
 
     mean: jax.Array
@@ -42,8 +43,8 @@ class Product(InTheta):
     """A product of families, one for each part of θ.
 
     Attributes:
-        parts: In the order of θ; latents that are "full" share one Gaussian block.
-        splitting: When components are enumerated, integrated, or taken together by the central limit theorem.
+        parts: The parts in the order of θ. All latents with the family "full" share one Gaussian block.
+        splitting: The limits that decide when components are enumerated, and when the central limit theorem is used.
     """
 
     parts: tuple[Part, ...]
@@ -56,11 +57,11 @@ class Product(InTheta):
 
     @property
     def size(self) -> int:
-        """Length of θ."""
+        """The length of θ."""
         return sum(len(p.where) for p in self.parts)
 
     def part_of(self, latent: str) -> Part:
-        """The part that holds a latent."""
+        """The part that stores a latent."""
         return next(p for p in self.parts if latent in p.names)
 
     @override
@@ -68,7 +69,7 @@ class Product(InTheta):
         return self.part_of(latent).family.name
 
     def split_of(self, factor: Factor) -> FieldSplit:
-        """How the parts enter a factor's field."""
+        """Decides how the parts enter a factor's field."""
         return split_field(self.parts, self.splitting, factor)
 
     @override
@@ -102,7 +103,7 @@ class Product(InTheta):
         return self.belief([p.start(blocks, size, dtype) for p in self.parts])
 
     def belief(self, values: Sequence[Any]) -> ProductBelief:
-        """The belief of these parts, with the moments of its coordinates."""
+        """Makes the belief from these parts, with the moments of its coordinates."""
         moments = [p.moments(value) for p, value in zip(self.parts, values, strict=True)]
         if len(self.parts) == 1:
             return ProductBelief(*moments[0], tuple(values))
@@ -123,8 +124,8 @@ class Product(InTheta):
 
     @override
     def origin(self, mean: jax.Array) -> jax.Array:
-        # Gaussian coordinates at their means, those of components at 0: a field there plus A s is exact to rounding.
-        # From the means it would be off by their rounding, and a likelihood may ask whether an indicator is 0.
+        # Gaussian coordinates are at their means, those of components at 0. So A s for values s of the components is
+        # added without rounding errors of their means: a likelihood may test whether an indicator is exactly 0.
         return jnp.where(self._gaussian, mean, 0.0)
 
     @property
@@ -144,13 +145,13 @@ class Product(InTheta):
 
     @override
     def initial_damping(self, factors: Sequence[Factor]) -> float:
-        # central-limit blocks of discrete components overshoot near certainty
+        # steps of central-limit blocks of discrete components are too large if a component is nearly certain
         crowded = any(self.split_of(f).central for f in factors if f.field_size)
         return 0.5 if crowded else 1.0
 
     @override
     def field(self, window: Window, cavity: ProductBelief, slot: Any, factor: Factor) -> Outside:
-        # the mean is the field with Gaussian blocks at their means and all components at 0
+        # the mean of the field is computed with Gaussian blocks at their means and all components at 0
         size = factor.field_size
         rows, value = slots_of(window.matrix, slot, size), slots_of(window.value, slot, size)
         if window.matrix.shape[0] != size:
@@ -176,7 +177,7 @@ class Product(InTheta):
 
     @override
     def message(self, taken: Taken, message: Message) -> jax.Array:
-        raise NotImplementedError("A product has no message in the limit of power 0.")
+        raise NotImplementedError("Products of families have no message in the limit of power 0.")
 
     # ------------------------------------------------------------------------------------------ natural parameters
 
@@ -221,7 +222,7 @@ class Product(InTheta):
             total += part.prior_log_norm(value, mine, covered[part.where])
         return total
 
-    # ------------------------------------------------------------------------------------------ what others ask
+    # ------------------------------------------------------------------------------------------ properties of a belief
 
     @override
     def spread(self, belief: ProductBelief, size: int) -> jax.Array:
@@ -229,7 +230,7 @@ class Product(InTheta):
 
     @override
     def distance(self, before: ProductBelief, after: ProductBelief) -> jax.Array:
-        """The largest over the parts; of natural parameters relatively, of log odds as they are up to 1."""
+        """The largest distance of a part: natural parameters relatively, log odds below 1 absolutely."""
         steps = [p.distance(a, b) for p, a, b in zip(self.parts, before.parts, after.parts, strict=True)]
         return jnp.max(jnp.stack(steps))
 
