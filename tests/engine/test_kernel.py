@@ -32,7 +32,10 @@ def two_outputs(x: Any, y: Any = None, count: Any = None) -> None:
         numpyro.sample("count", dist.Poisson(jnp.exp(x @ w[:, 0])), obs=count)
 
 
-@pytest.mark.parametrize("family", ["full", "diagonal", "spherical"])
+@pytest.mark.parametrize(
+    "family",
+    ["full", pytest.param("diagonal", marks=pytest.mark.slow), pytest.param("spherical", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize(
     ("where", "value", "status"),
     [("x", np.nan, Status.NOT_FINITE), ("x", -np.inf, Status.NOT_FINITE), ("y", 2, Status.OUT_OF_SUPPORT)],

@@ -17,42 +17,7 @@ from adfpp.distributions import Probit
 from tests.learn.common import TRACES, equal, labels, logistic
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["full", pytest.param("diagonal", marks=pytest.mark.slow), pytest.param("spherical", marks=pytest.mark.slow)],
-)
-def test_contract_of_every_family(family: str) -> None:
-    """State and info are stable pytrees; scan equals loop equals batch; update vmaps over beliefs and rows."""
-    x, y = labels(2, 16)
-    adf = ADF(logistic, family=family)
-    start = adf.init(jax.random.key(0), x, y=y)
-    batch, info = adf.update(start, x, y=y)
-    assert jax.tree.structure(batch) == jax.tree.structure(start)
-    assert [a.dtype for a in jax.tree.leaves(batch)] == [a.dtype for a in jax.tree.leaves(start)]
-    assert [a.shape for a in info] == [(16,)] * 3
-    assert int(batch.rows) == 16
-
-    loop = start
-    for i in range(16):
-        loop, _ = adf.update(loop, x[i : i + 1], y=y[i : i + 1])
-
-    def step(state: Any, row: Any) -> Any:
-        state, one = adf.update(state, row[0][None], y=row[1][None])
-        return state, one.log_z[0]
-
-    scanned, log_z = jax.jit(lambda s: jax.lax.scan(step, s, (jnp.asarray(x), jnp.asarray(y))))(start)
-    for other in (loop, scanned):
-        np.testing.assert_allclose(other.belief.mean, batch.belief.mean, atol=1e-12)
-        np.testing.assert_allclose(other.belief.scale, batch.belief.scale, atol=1e-12)
-    np.testing.assert_allclose(log_z, info.log_z, atol=1e-12)
-
-    xs, ys = x.reshape(2, 8, 3), y.reshape(2, 8)
-    both, _ = jax.vmap(lambda a, b: adf.update(start, a, y=b))(jnp.asarray(xs), jnp.asarray(ys))
-    for i in range(2):
-        one, _ = adf.update(start, xs[i], y=ys[i])
-        np.testing.assert_allclose(both.belief.mean[i], one.belief.mean, atol=1e-12)
-
-
+@pytest.mark.slow
 def test_float32_by_default(float32: None) -> None:
     """Without x64 everything is float32 and close to the float64 answer; nothing is promoted."""
     x, y = labels(3, 128)

@@ -48,7 +48,7 @@ def test_refused_rows_are_left_out() -> None:
     with pytest.warns(adfpp.RowsMarked, match="2 of 30 rows"):
         result = run(logistic, bad, of={"y": labels}, tol=1e-7)
     good = np.delete(np.arange(30), [4, 9])
-    clean = run(logistic, x[good], of={"y": y[good]}, tol=1e-7)
+    clean = run(logistic, x[good], of={"y": y[good].astype(float)}, tol=1e-7)
     assert result.info.status[4] == Status.NOT_FINITE and result.info.status[9] == Status.OUT_OF_SUPPORT
     assert int(result.state.rows) == 28 and result.info.converged
     np.testing.assert_allclose(result.state.belief.mean, clean.state.belief.mean, atol=1e-5)

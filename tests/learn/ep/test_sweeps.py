@@ -24,7 +24,8 @@ def test_evidence_picks_the_order_of_a_polynomial() -> None:
     y = 1.0 - 2.0 * t + 3.0 * t**3 + 0.7 * rng.normal(size=30)
     ep, found, exact = EP(linear), [], []
     for order in range(6):
-        x = np.vander(t, order + 1, increasing=True)
+        x = np.zeros((30, 6))  # a column of zeros leaves the evidence as it is, and one program serves all orders
+        x[:, : order + 1] = np.vander(t, order + 1, increasing=True)
         found.append(ep.run(KEY, x, y=y, progress_bar=False).log_evidence)
         exact.append(exact_linear(x, y)[2])
     np.testing.assert_allclose(found, exact, atol=1e-7)

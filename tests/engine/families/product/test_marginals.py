@@ -26,7 +26,7 @@ def exact_marginals(x: np.ndarray, y: np.ndarray, noise: float) -> tuple[np.ndar
     return np.exp(log_likelihood - evidence) @ (every > 0), evidence - x.shape[1] * np.log(2.0)
 
 
-@pytest.mark.parametrize("n", [10, 14])
+@pytest.mark.parametrize("n", [10, pytest.param(14, marks=pytest.mark.slow)])
 def test_one_row_is_enumerated_exactly_and_the_central_limit_is_near(n: int) -> None:
     data, _ = ising_perceptron.simulate(jax.random.key(n), 1, num_features=n, noise=0.5)
     exact, evidence = exact_marginals(data["x"], data["y"], 0.5)
@@ -64,6 +64,7 @@ def test_ep_recovers_binary_weights_perfectly_past_the_transition() -> None:
     np.testing.assert_allclose(result.log_evidence, -200.0 * np.log(2.0), atol=1.0)
 
 
+@pytest.mark.slow
 def test_one_pass_follows_the_order_parameters() -> None:
     from adfpp.papers.theory import ising
 

@@ -27,7 +27,7 @@ def test_conjugate_models_give_bayes_answer_in_any_order(name: str) -> None:
         assert (result.info.status == adfpp.Status.OK).all()
 
 
-@pytest.mark.parametrize("kind", ["normal", "full"])
+@pytest.mark.parametrize("kind", [pytest.param("normal", marks=pytest.mark.slow), "full"])
 def test_a_normal_mean_beside_a_coin_is_bayes_answer_in_any_order(kind: str) -> None:
     """Normal and normal with a known scale, as the Gaussian part of a product."""
 
@@ -131,6 +131,7 @@ def test_priors_far_from_one_are_projected_or_refused(prior: Any, mean: float | 
     np.testing.assert_allclose(adf.init(KEY, np.array([1, 2])).belief.mean, mean, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_bad_rows_leave_the_belief_as_it_was() -> None:
     data, _ = unknown_noise.simulate(jax.random.key(7), 1)
     adf = adfpp.ADF(unknown_noise.model, family={"precision": "gamma"})
