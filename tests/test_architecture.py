@@ -332,6 +332,37 @@ def test_missing_docstring_is_caught(tmp_path: Path):
     assert survey(tmp_path).violations == ["adfpp.engine.field has no docstring"]
 
 
+# Modules without a test file of their own name, and where they are tested.
+TESTED_ELSEWHERE = {
+    "engine/families/diagonal.py": "engine/families/test_in_theta.py",  # with the spherical family
+    "engine/families/product/dirichlet_functions.py": "engine/families/product/test_dirichlet.py",
+    "engine/tilt/landmarks.py": "engine/trace/test_landmarks.py",  # only a tuple, which trace/landmarks.py fills
+}
+
+
+def untested_modules(root: Path) -> list[str]:
+    """The modules of the lower layers that have no test file at the mirrored place."""
+    missing = []
+    for package in ("engine", "model", "learn"):
+        for path in sorted((root / "adfpp" / package).rglob("*.py")):
+            module = path.relative_to(root / "adfpp")
+            test = TESTED_ELSEWHERE.get(module.as_posix(), module.with_name(f"test_{module.name}"))
+            if path.name != "__init__.py" and not (root / "tests" / test).is_file():
+                missing.append(module.as_posix())
+    return missing
+
+
+def test_tests_mirror_the_packages(tmp_path: Path):
+    """A reader finds the tests of a module by its name, and what is excepted has no such file."""
+    assert untested_modules(REPOSITORY) == []
+    for module, test in TESTED_ELSEWHERE.items():
+        assert (REPOSITORY / "adfpp" / module).is_file() and (REPOSITORY / "tests" / test).is_file()
+        assert not (REPOSITORY / "tests" / module).with_name(f"test_{Path(module).name}").exists()
+    plant(tmp_path, SOUND | {"tests/engine/test_field.py": "", "tests/engine/tilt/test_closed.py": ""})
+    missing = untested_modules(tmp_path)
+    assert "engine/kernel.py" in missing and not {"engine/field.py", "engine/tilt/closed.py"} & set(missing)
+
+
 def test_few_public_names():
     """What belongs to a topic is reached through its module; an old name says where it is now."""
     import adfpp

@@ -9,6 +9,7 @@ import pytest
 
 from adfpp.cli import main
 from tests.cli.data import HEADER, lines
+from tests.products import coins  # noqa: F401
 
 Run: TypeAlias = Callable[..., tuple[int, str, str]]
 

@@ -14,6 +14,8 @@ import pytest
 import xarray
 
 import adfpp
+from adfpp.cli import UsageError, main
+from adfpp.cli.inputs import family_of as parsed_family
 from adfpp.io import checkpoint
 from tests.cli.conftest import Run
 from tests.cli.data import HEADER, REPOSITORY, STREAM, arrays, lines, numbers, state_of
@@ -279,3 +281,27 @@ def test_a_killed_process_continues_to_the_same_bits(saves: int, run: Run, tmp_p
     code, _, err = run("stream", "m.py", "--data", "d.csv", "--checkpoint", "c")
     assert code == 0 and f"continuing after row {seen}" in err
     assert arrays("c") == arrays("unbroken")
+
+
+def test_command_line_by_site(coins: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parsed_family("diagonal") == "diagonal"
+    assert parsed_family("precision=gamma, sign=bernoulli") == {"precision": "gamma", "sign": "bernoulli"}
+    for text, words in (("round", "--family round: it is one of"), ("p=betta", "Did you mean 'beta'"), ("p=", "like")):
+        with pytest.raises(UsageError, match=words):
+            parsed_family(text)
+    with pytest.raises(UsageError, match="'p' twice"):
+        parsed_family("p=beta,p=full")
+    (tmp_path / "m.py").write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "def model(y):\n"
+        "    p = numpyro.sample('p', dist.Beta(2.0, 3.0))\n"
+        "    with numpyro.plate('rows', y.shape[0]):\n"
+        "        numpyro.sample('y', dist.Bernoulli(p), obs=y)\n"
+    )
+    (tmp_path / "d.csv").write_text("y\n" + "\n".join(map(str, coins)) + "\n")
+    words = ["stream", str(tmp_path / "m.py"), "--data", str(tmp_path / "d.csv"), "--rows", "y=y:int"]
+    assert main([*words, "--family", "p=beta", "--checkpoint", str(tmp_path / "c")]) == 0
+    mean = (2 + coins.sum()) / (5 + len(coins))
+    assert f"p  {mean:.2f}" in capsys.readouterr().out
+    assert main([*words, "--checkpoint", str(tmp_path / "c")]) == 0  # remembered
+    assert f"p  {mean:.2f}" in capsys.readouterr().out

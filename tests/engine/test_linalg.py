@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from adfpp.engine.linalg import (
     inverse_lower,
@@ -97,3 +99,18 @@ def test_inverses(size: int) -> None:
     np.testing.assert_allclose(inverse_of(jnp.asarray(whole)), np.linalg.inv(whole), atol=1e-11)
     if size > 1:
         np.testing.assert_array_equal(np.triu(inverse_lower(jnp.asarray(lower)), 1), 0.0)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+@settings(max_examples=15, deadline=None)
+def test_whiten_factorises_any_field(seed: int, size: int) -> None:
+    """F = L Q with Q orthonormal, even when rows of F repeat or vanish."""
+    rng = np.random.default_rng(seed)
+    f = rng.normal(size=(size, 9)) * 10.0 ** rng.integers(-6, 6)
+    if size > 1:
+        f[-1] = f[0] * rng.choice([0.0, 1.0, -3.0])
+    scale, q = whiten(jnp.asarray(f))
+    np.testing.assert_allclose(scale @ q, f, atol=1e-12 * np.abs(f).max())
+    np.testing.assert_allclose(scale @ scale.T, f @ f.T, atol=1e-11 * np.abs(f).max() ** 2)
+    gram = np.asarray(q @ q.T)
+    np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=1e-12)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.io.tables import PEOPLE
+from tests.products import beta, coins, ising, ising_learners, ising_results, pair  # noqa: F401
 
 
 @pytest.fixture

@@ -18,8 +18,10 @@ import pytest
 import adfpp
 from adfpp.io import checkpoint
 from adfpp.io.checkpoint import CheckpointError
+from adfpp.io.fingerprint import probes as probes_of
 from adfpp.learn.adf import ADFState
 from adfpp.learn.ep import EPState
+from tests.products import KEY, Pair, beta_bernoulli
 
 GROUPS, ROWS = 3, 24
 
@@ -509,3 +511,51 @@ def test_precision_is_compared_and_kept(tmp_path: Path, float32: None):
         pytest.raises(CheckpointError, match="precision is float32 in the checkpoint and float64"),
     ):
         adfpp.load(tmp_path / "c", adfpp.ADF(line), **points())
+
+
+def test_checkpoints_of_products(
+    ising_learners: Any, ising_results: Any, ising: Any, pair: Pair, tmp_path: Path
+) -> None:
+    for name in ("adf", "ep"):
+        checkpoint.save(tmp_path / name, ising_learners[name], ising_results[name])
+        state = checkpoint.load(tmp_path / name, ising_learners[name], **ising).state
+        for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(ising_results[name].state.belief), strict=True):
+            np.testing.assert_array_equal(a, b)
+    checkpoint.save(tmp_path / "pair", pair.learner, pair.result)
+    state = checkpoint.load(tmp_path / "pair", pair.learner, **pair.data).state
+    for a, b in zip(jax.tree.leaves(state.belief), jax.tree.leaves(pair.result.state.belief), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_path: Path) -> None:
+    program = beta.posterior.program
+    probes = probes_of(program)["values of site 'p'"]
+    assert all(0 < value < 1 for value in probes)  # where its prior is finite
+    path = tmp_path / "beta"
+    checkpoint.save(path, beta.run.learner, beta)
+    state = checkpoint.load(path, adfpp.ADF(beta_bernoulli, family={"p": "beta"}), coins).state
+    np.testing.assert_array_equal(state.belief.parts[0], beta.state.belief.parts[0])
+    with pytest.raises(CheckpointError, match="belongs to another learner.*family"):
+        checkpoint.load(path, adfpp.ADF(beta_bernoulli), coins)
+
+    def other_prior(y: Any) -> None:
+        with numpyro.handlers.substitute(data={}):
+            p: Any = numpyro.sample("p", dist.Beta(2.0, 3.5))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(p), obs=y)
+
+    with pytest.raises(CheckpointError, match="log prior of latent 'p'"):
+        checkpoint.load(path, adfpp.ADF(other_prior, family={"p": "beta"}), coins)
+
+    def rate(y: Any) -> None:
+        rate: Any = numpyro.sample("rate", dist.Gamma(3.0, 3.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    gamma, inverse = (adfpp.ADF(rate, family={"rate": name}) for name in ("gamma", "inverse_gamma"))
+    checkpoint.save(path, gamma, gamma.init(KEY, coins))
+    with pytest.raises(
+        CheckpointError, match="'gamma' in the checkpoint and 'inverse_gamma' here|gamma.*inverse_gamma"
+    ):
+        checkpoint.load(path, inverse, coins)

@@ -1,40 +1,22 @@
-"""Learners, states, posteriors and results as Python objects: pickles, copies, threads, donation, foreign states."""
+"""Learners, states and results as Python objects: copies, pickles, donation, pytrees."""
 
 import copy
-import gc
 import pickle
 import subprocess
 import sys
-import threading
-import weakref
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 
 import adfpp
-from adfpp.learn import adf as adf_module
-from adfpp.learn import learner as learner_module
-from adfpp.learn import session as session_module
 from tests import models
+from tests.learn.common import KEY
 
 ROOT = Path(__file__).parents[2]
-KEY = jax.random.key(0)
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Any]:
-    """One run of each learner on the shared logistic model."""
-    x, y, _ = models.rows()
-    out = {}
-    for name, made in (("adf", adfpp.ADF(models.logistic)), ("ep", adfpp.EP(models.logistic, tol=0.1))):
-        out[name] = made, made.run(KEY, x, y=y, progress_bar=False)
-    return out
 
 
 @pytest.mark.parametrize("name", ["adf", "ep"])
@@ -81,91 +63,6 @@ def test_a_pickle_is_read_by_another_process(results: dict[str, Any], tmp_path: 
     assert shape.strip() == "(3,)"
 
 
-def test_a_model_without_an_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local function is pickled by value where cloudpickle is installed; otherwise the message says what to do."""
-    noise = 0.5
-
-    def local(x: Any, y: Any = None) -> None:
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Normal(w * x, noise), obs=y)
-
-    made = adfpp.ADF(local)
-    x, y = np.ones(4), np.zeros(4)
-    expected = made.run(KEY, x, y=y, progress_bar=False).state.belief.mean
-    other = pickle.loads(pickle.dumps(made))
-    np.testing.assert_array_equal(other.run(KEY, x, y=y, progress_bar=False).state.belief.mean, expected)
-    monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(pickle.PicklingError, match=r"top level of a module, or install cloudpickle"):
-        pickle.dumps(made)
-    assert learner_module.ModelReference(models.logistic).__reduce__()[1] == (models.logistic,)
-
-
-def test_two_learners_of_one_model_share_what_is_read_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second learner reads nothing and compiles nothing."""
-    x, y, _ = models.rows(2, 16)
-    first = adfpp.ADF(models.linear)
-    state, _ = first.update(first.init(KEY, x, y=y), x, y=y)
-    monkeypatch.setattr("adfpp.learn.session.read", lambda *a, **k: pytest.fail("the model was read again"))
-    second = adfpp.ADF(models.linear)
-    program = first.session.latest
-    assert program is not None
-    absorb = program.compiled(getattr(adf_module, "_absorb"), first.motion)  # noqa: B009
-    functions, shapes = program.compiled.cache_info().currsize, absorb._cache_size()
-    again, _ = second.update(second.init(KEY, x, y=y), x, y=y)
-    assert (program.compiled.cache_info().currsize, absorb._cache_size()) == (functions, shapes)
-    np.testing.assert_array_equal(again.belief.mean, state.belief.mean)
-    assert second.session.latest is first.session.latest
-    monkeypatch.undo()
-    # a learner of another family has another program
-    third = adfpp.ADF(models.linear, family="diagonal")
-    third.init(KEY, x, y=y)
-    assert third.session.latest is not first.session.latest
-
-
-SCALE = 1.0
-
-
-def scaled(x: Any, y: Any = None) -> None:
-    """A model that reads a global."""
-    w = numpyro.sample("w", dist.Normal(0, SCALE))
-    with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
-
-
-@pytest.mark.parametrize("learner", [adfpp.ADF, adfpp.EP])
-def test_a_forgotten_program_frees_what_was_compiled_for_it(monkeypatch: pytest.MonkeyPatch, learner: Any) -> None:
-    """A process that makes many models would run out of memory maps, and Linux ends it."""
-    monkeypatch.setattr(session_module, "_PROGRAMS", session_module._Programs())
-    monkeypatch.setattr(session_module, "_MOST_PROGRAMS", 1)
-    x, y, _ = models.rows()
-
-    def read(prior_scale: float) -> weakref.ref:
-        def model(x: Any, y: Any = None) -> None:
-            w = numpyro.sample("w", dist.Normal(0, prior_scale).expand([models.SIZE]).to_event(1))
-            with numpyro.plate("rows", x.shape[0]):
-                numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
-
-        made = learner(model)
-        made.run(KEY, x, y=y, progress_bar=False)
-        return weakref.ref(made.session.latest)
-
-    first = read(1.0)
-    assert first() is not None
-    second = read(2.0)
-    gc.collect()
-    assert first() is None and second() is not None
-
-
-def test_a_changed_global_makes_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs are shared by model; a model whose surroundings have changed is another model."""
-    x, y = np.ones(2), np.zeros(2)
-    before = adfpp.ADF(scaled).init(KEY, x, y=y)
-    monkeypatch.setitem(globals(), "SCALE", 3.0)
-    after = adfpp.ADF(scaled).init(KEY, x, y=y)
-    assert float(before.belief.scale[0, 0]) == 1.0 and float(after.belief.scale[0, 0]) == 3.0
-
-
 def test_a_donated_state_does_not_poison_the_learner() -> None:
     """``init`` hands out buffers of its own: the next call does not see that the first state was given away."""
     x, y, _ = models.rows()
@@ -178,92 +75,6 @@ def test_a_donated_state_does_not_poison_the_learner() -> None:
     again = made.init(KEY, x, y=y)
     np.testing.assert_array_equal(again.belief.mean, expected)
     np.testing.assert_array_equal(jax.random.key_data(KEY), jax.random.key_data(jax.random.key(0)))
-
-
-def test_eight_threads_from_cold() -> None:
-    """All threads read, compile and learn at once; each gets what one thread gets alone."""
-
-    def model(x: Any, y: Any = None) -> None:
-        w: Any = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-        tau = numpyro.sample("tau", dist.LogNormal(0, 1))
-        with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Normal(x @ w, tau), obs=y)
-
-    rng = np.random.default_rng(3)
-    x, y = rng.normal(size=(8, 2)), rng.normal(size=8)
-    found: list[Any] = [None] * 8
-    barrier = threading.Barrier(8)
-
-    def work(i: int) -> None:
-        try:
-            barrier.wait()
-            made = shared if i % 2 else adfpp.ADF(model)
-            state, info = made.update(made.init(KEY, x, y=y), x, y=y)
-            found[i] = np.asarray(state.belief.mean), np.asarray(info.log_z), made.get_posterior(state).mean()["w"]
-        except BaseException as error:
-            found[i] = error
-
-    shared = adfpp.ADF(model)
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    alone = adfpp.ADF(model)
-    state, info = alone.update(alone.init(KEY, x, y=y), x, y=y)
-    for one in found:
-        assert isinstance(one, tuple), one
-        np.testing.assert_array_equal(one[0], state.belief.mean)
-        np.testing.assert_array_equal(one[1], info.log_z)
-
-
-def other_link(x: Any, y: Any = None) -> None:
-    """The same latents as ``models.logistic``, with another likelihood."""
-    models.probit(x, y)
-
-
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (adfpp.ADF(other_link), "its model is logistic, here it is other_link"),
-        (adfpp.ADF(models.logistic, family="diagonal"), "its family is full, here it is diagonal"),
-        (adfpp.ADF(models.unknown_noise), "it lacks the latent 'sigma'"),
-    ],
-    ids=["model", "family", "latents"],
-)
-def test_a_foreign_state_is_refused(results: dict[str, Any], other: Any, words: str) -> None:
-    """The message names what differs and how to go on."""
-    x, y, _ = models.rows()
-    _, result = results["adf"]
-    other.init(KEY, x, y=y)
-    for call in (
-        lambda: other.update(result.state, x, y=y),
-        lambda: other.get_posterior(result.state),
-        lambda: other.run(KEY, x, y=y, state=result.state, progress_bar=False),
-        lambda: other.get_local(result.state, x, y=y),
-    ):
-        with pytest.raises(adfpp.ModelError, match=words):
-            call()
-    with pytest.raises(adfpp.ModelError, match=r"prior=learner.get_posterior\(state\)"):
-        jax.jit(lambda s: other.update(s, x, y=y)[0])(result.state)
-
-
-def test_ep_refuses_the_sites_of_another_model(results: dict[str, Any]) -> None:
-    """Sites have the same shapes in both models, and belong to one of them."""
-    x, y, _ = models.rows()
-    other, (_, result) = adfpp.EP(other_link), results["ep"]
-    with pytest.raises(adfpp.ModelError, match="its model is logistic, here it is other_link"):
-        other.run(KEY, x, y=y, state=result, progress_bar=False)
-    with pytest.raises(adfpp.ModelError, match="its model is logistic, here it is other_link"):
-        other.get_local(result, x, y=y)
-
-
-def test_a_state_of_another_precision_is_refused(results: dict[str, Any]) -> None:
-    """A float64 state does not go on in float32 unnoticed."""
-    x, y, _ = models.rows()
-    made, result = results["adf"]
-    with jax.enable_x64(False), pytest.raises(adfpp.ModelError, match="its dtype is float64, here it is float32"):
-        made.update(result.state, x, y=y)
 
 
 def test_states_are_pytrees_of_arrays(results: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""What a user gets back: draws, moments, densities, a guide, and the posterior as the next prior."""
+"""What a user gets back: draws, moments, densities and a guide."""
 
-from collections.abc import Callable
+import itertools
 from functools import cache
 from typing import Any
 
@@ -11,33 +11,26 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-from numpyro.infer import Predictive, Trace_ELBO
+from numpyro.infer import MCMC, NUTS, Predictive, Trace_ELBO
 from numpyro.infer.util import initialize_model, log_density
 from scipy import integrate, special, stats
+from scipy.special import betaln
 
 import adfpp
 from adfpp.engine.families import Belief
 from adfpp.learn.adf import ADFState
+from models import ising_perceptron
+from tests.learn.posteriors import FAMILIES, KEY, RNG, Array, X, Y, first_half, sample
+from tests.products import ISING_NOISE, Pair, beta_bernoulli
 
-Array = Any
-sample: Callable[..., Any] = numpyro.sample
 norm: Any = stats.norm
 multivariate_normal: Any = stats.multivariate_normal
-
-KEY = jax.random.key(0)
-FAMILIES = ["full", "diagonal", "spherical"]
-_RNG = np.random.default_rng(0)
-X = _RNG.normal(size=(8, 2))
-Y = _RNG.normal(size=8)
-
-# ------------------------------------------------------------------------------------- every kind of site
-
 SHAPES = {"b": (), "s": (), "p": (), "n": (), "q": (2,), "c": (3,)}
 SIZE = 8
 STICKS = dist.transforms.StickBreakingTransform()
 NEGATE = dist.transforms.AffineTransform(0.0, -1.0, domain=dist.constraints.positive)
 MEAN = np.array([0.5, -0.3, 0.4, -1.0, 0.1, 0.6, 0.2, -0.5])
-ROOT = np.tril(0.3 * _RNG.normal(size=(SIZE, SIZE)), -1) + np.diag(np.linspace(0.3, 0.9, SIZE))
+ROOT = np.tril(0.3 * RNG.normal(size=(SIZE, SIZE)), -1) + np.diag(np.linspace(0.3, 0.9, SIZE))
 
 
 def every_kind(x: Array, y: Array | None = None) -> None:
@@ -100,9 +93,6 @@ def constrained(flat: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-# ------------------------------------------------------------------------------------- draws
-
-
 @pytest.mark.slow
 def test_shapes_of_draws() -> None:
     """Any leading shape, in the sites' own shapes and supports."""
@@ -133,9 +123,6 @@ def test_draws_follow_the_belief(family: str) -> None:
     np.testing.assert_array_less(np.abs(flat.mean(0) - MEAN), 5 * np.sqrt(variances / count))
     error = np.sqrt((np.outer(variances, variances) + covariance**2) / count)
     np.testing.assert_array_less(np.abs(np.cov(flat.T) - covariance), 5 * error)
-
-
-# ------------------------------------------------------------------------------------- moments
 
 
 @pytest.mark.slow
@@ -208,9 +195,6 @@ def test_summary() -> None:
     for prob in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match="between 0 and 1"):
             posterior().summary(prob=prob)
-
-
-# ------------------------------------------------------------------------------------- densities
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -286,9 +270,6 @@ def test_log_prob_integrates_to_one(kind: str) -> None:
     np.testing.assert_allclose(mass, 1.0, atol=1e-8)
     mean = integrate.quad(lambda w: w * float(np.exp(log_prob(w))), low, high, epsabs=1e-10)[0]
     np.testing.assert_allclose(learned.mean()["w"], mean, atol=1e-7)
-
-
-# ------------------------------------------------------------------------------------- NumPyro's tools
 
 
 def conjugate(x: Array, y: Array | None = None) -> None:
@@ -374,143 +355,56 @@ def test_init_strategy_starts_at_the_mean() -> None:
     np.testing.assert_allclose(flat, MEAN, atol=1e-8)
 
 
-# ------------------------------------------------------------------------------------- posterior as prior
-
-
-def regression(x: Array, y: Array | None = None) -> None:
-    """Two sites, one of them positive."""
-    w = sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    s = sample("s", dist.LogNormal(0.0, 1.0))
-    with numpyro.plate("rows", x.shape[0]):
-        sample("y", dist.Normal(x @ w + jnp.log(s), 0.7), obs=y)
-
-
-def turned_round(x: Array, y: Array | None = None) -> None:
-    """The same sites in another order, another prior and another likelihood."""
-    s = sample("s", dist.Gamma(2.0, 2.0))
-    w = sample("w", dist.MultivariateNormal(jnp.zeros(2), 4.0 * jnp.eye(2)))
-    with numpyro.plate("rows", x.shape[0]):
-        sample("y", dist.Laplace(x @ w, s), obs=y)
-
-
-@cache
-def first_half(family: str) -> tuple[adfpp.ADF, ADFState]:
-    """The regression after half of its rows."""
-    adf = adfpp.ADF(regression, family=family)
-    return adf, adf.update(adf.init(KEY, X, y=Y), X[:4], y=Y[:4])[0]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_two_streams_are_one(family: str) -> None:
-    """Going on from a posterior is going on."""
-    adf, half = first_half(family)
-    whole, info = adf.update(half, X[4:], y=Y[4:])
-    again = adfpp.ADF(regression, family=family)
-    start = again.init(KEY, X[4:], y=Y[4:], prior=adf.get_posterior(half))
-    state, second = again.update(start, X[4:], y=Y[4:])
-    for got, expected in ((start.belief, half.belief), (state.belief, whole.belief), (second, info)):
-        if family == "spherical":  # a mean of equal variances
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), got, expected)
-        else:
-            jax.tree.map(np.testing.assert_array_equal, got, expected)
-    assert start.rows == 0
-
-
-def test_another_model_with_the_same_sites() -> None:
-    """Sites are found by name; the correlations come along, or stay behind where the family has none."""
-    adf, half = first_half("full")
-    before = adf.get_posterior(half)
-    mean, root = (np.asarray(a) for a in half.belief)
-    covariance = (root @ root.T)[np.ix_([2, 0, 1], [2, 0, 1])]
-    for family in FAMILIES:
-        other = adfpp.ADF(turned_round, family=family)
-        state = other.init(KEY, X, y=Y, prior=before)
-        np.testing.assert_allclose(state.belief.mean, mean[[2, 0, 1]], rtol=1e-12)
-        scale = np.asarray(state.belief.scale)
-        if family == "full":
-            np.testing.assert_allclose(scale @ scale.T, covariance, rtol=1e-10, atol=1e-14)
-        else:
-            expected = np.diag(covariance) if family == "diagonal" else np.diag(covariance).mean()
-            np.testing.assert_allclose(scale**2, expected, rtol=1e-10)
-        after = other.get_posterior(state)
-        if family == "full":
-            for name in ("w", "s"):
-                np.testing.assert_allclose(after.mean()[name], before.mean()[name], rtol=1e-9)
-
-
-def with_site(prior: Any, extra: bool = False) -> Callable[..., None]:
-    """A model of one site, or two."""
-
-    def model(x: Array, y: Array | None = None) -> None:
-        w = sample("w", prior)
-        if extra:
-            w = w + sample("v", dist.Normal(0, 1))
-        with numpyro.plate("rows", x.shape[0]):
-            sample("y", dist.Normal(x[:, 0] * jnp.sum(w), 1.0), obs=y)
-
-    return model
-
-
-def handed_on(first: Callable[..., None], second: Callable[..., None]) -> tuple[adfpp.Posterior, adfpp.Posterior]:
-    """The posterior of one model, before and after it became the prior of another."""
-    adf, other = adfpp.ADF(first), adfpp.ADF(second)
-    before = adf.get_posterior(adf.init(KEY, X, y=Y))
-    return before, other.get_posterior(other.init(KEY, X, y=Y, prior=before))
-
-
-def between(low: float, high: float) -> Any:
-    """A logit-normal between two bounds."""
-    steps = [dist.transforms.SigmoidTransform(), dist.transforms.AffineTransform(low, high - low, UNIT)]
-    return dist.TransformedDistribution(dist.Normal(0, 1), steps)
-
-
-UNIT = dist.constraints.unit_interval
-_PAIR = dist.Normal(0, 1).expand([2])
-_POSITIVE = dist.LogNormal(0, 1).expand([2])
-_UNIT = dist.TransformedDistribution(_PAIR, dist.transforms.SigmoidTransform())
-FITTING: dict[str, tuple[Any, Any]] = {
-    "plate and event": (_PAIR, _PAIR.to_event(1)),
-    "event and joint": (_PAIR.to_event(1), dist.MultivariateNormal(jnp.ones(2), jnp.eye(2))),
-    "positive": (_POSITIVE.to_event(1), dist.HalfNormal(1.0).expand([2])),
-    "same bounds": (between(-1.0, 5.0), between(-1.0, 5.0)),
-}
-
-
-@pytest.mark.parametrize("name", FITTING)
-def test_sites_that_fit(name: str) -> None:
-    """The same support in other words."""
-    first, second = FITTING[name]
-    before, after = handed_on(with_site(first), with_site(second))
-    np.testing.assert_allclose(after.mean()["w"], before.mean()["w"], rtol=1e-9)
-    np.testing.assert_allclose(after.sd()["w"], before.sd()["w"], rtol=1e-9)
-
-
-MISFITTING: dict[str, tuple[Callable[..., None], Callable[..., None], str]] = {
-    "missing": (with_site(dist.Normal(0, 1)), with_site(dist.Normal(0, 1), extra=True), "'v'"),
-    "extra": (with_site(dist.Normal(0, 1), extra=True), with_site(dist.Normal(0, 1)), "'v'"),
-    "shape": (with_site(_PAIR), with_site(dist.Normal(0, 1).expand([3])), "shape"),
-    "support": (with_site(dist.Normal(0, 1)), with_site(dist.LogNormal(0, 1)), "support"),
-    "support of elements": (
-        with_site(_POSITIVE.to_event(1)),
-        with_site(_UNIT.to_event(1)),
-        "support",
-    ),
-    "bounds": (with_site(between(-1.0, 1.0)), with_site(between(-1.0, 10.0)), "support"),
-}
-
-
-@pytest.mark.parametrize("name", MISFITTING)
-def test_sites_that_do_not_fit(name: str) -> None:
-    """Refused, with the site's name."""
-    first, second, word = MISFITTING[name]
-    with pytest.raises(adfpp.ModelError, match="does not fit") as refused:
-        handed_on(first, second)
-    assert word in str(refused.value)
-
-
 def test_a_state_of_another_model() -> None:
     """It has another length, and is refused."""
     adf, _ = adf_and_state("full")
     _, half = first_half("full")
     with pytest.raises(adfpp.ModelError, match="another"):
         adf.get_posterior(half)
+
+
+def test_posterior_of_a_product(pair: Pair) -> None:
+    """Density, quantiles, moments and evidence, against the conjugate formulas."""
+    post, (coins, z) = pair.result.posterior, pair.data.values()
+    at, heads = np.array([0.2, 0.5, 0.7]), coins.sum()
+    expected = pair.rate.logpdf(at) + pair.mean.logpdf(at - 0.1)
+    np.testing.assert_allclose(post.log_prob({"p": at, "w": at - 0.1}), expected, atol=1e-6)
+    np.testing.assert_allclose(post.quantile([0.05, 0.5])["p"], pair.rate.ppf([0.05, 0.5]), rtol=1e-6)
+    summary = post.summary()
+    for name, exact in (("p", pair.rate), ("w", pair.mean)):
+        moments = summary.loc[name, ["mean", "sd"]].astype(float)
+        np.testing.assert_allclose(moments, [exact.mean(), exact.std()], rtol=1e-6)
+    weighted = post.reweighted(jax.random.key(1), **pair.data)
+    normal: Any = stats.multivariate_normal
+    evidence = betaln(2 + heads, 3 + len(coins) - heads) - betaln(2, 3)
+    evidence += normal.logpdf(z, np.zeros(len(z)), np.eye(len(z)) + 4.0)
+    assert weighted.log_evidence == pytest.approx(evidence, abs=1e-6) and weighted.ess > 1999
+
+
+@pytest.mark.slow
+def test_nuts_begins_at_a_product(beta: Any, coins: Any) -> None:
+    """The strategy gives a value of the latent that NUTS can begin at."""
+    post = beta.posterior
+    mcmc = MCMC(
+        NUTS(beta_bernoulli, init_strategy=post.init_strategy()), num_warmup=0, num_samples=1, progress_bar=False
+    )
+    mcmc.warmup(KEY, coins, collect_warmup=False)
+    reached: Any = mcmc.post_warmup_state
+    p = jax.nn.sigmoid(reached.z["p"])
+    assert abs(float(p) - float(post.quantile(0.5)["p"])) < 1e-6
+
+
+def test_predictive_takes_guide_and_draws(ising_results: Any, ising: Any) -> None:
+    post, x = ising_results["adf"].posterior, ising["x"]
+    p = np.asarray(post.mean()["sign"], float)
+    bits = np.array(list(itertools.product([0.0, 1.0], repeat=6)))
+    weights = np.exp(bits @ np.log(p) + (1 - bits) @ np.log1p(-p))
+    expected = weights @ stats.norm.cdf((2 * bits - 1) @ x.T / ISING_NOISE)
+    guided = Predictive(ising_perceptron.model, guide=post.guide(), num_samples=2000)(
+        jax.random.key(1), x, noise=ISING_NOISE
+    )
+    draws = post.sample(jax.random.key(2), (2000,))
+    assert draws["sign"].dtype.kind == "i"
+    given = Predictive(ising_perceptron.model, posterior_samples=draws)(jax.random.key(3), x, noise=ISING_NOISE)
+    for found in (guided, given):
+        assert np.abs(np.asarray(found["y"]).mean(0) - expected).max() < 5 * 0.5 / np.sqrt(2000)

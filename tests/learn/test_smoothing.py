@@ -1,7 +1,6 @@
-"""Smoothing against a textbook Rauch-Tung-Striebel smoother, and against the exact answer on a grid."""
+"""Sweeps of smoothing against the exact answer on a grid, NUTS and expectation propagation; refusals."""
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import jax
@@ -12,112 +11,13 @@ import pytest
 from numpyro.infer import MCMC, NUTS
 from scipy.special import expit, gammaln, logsumexp, ndtr
 
-from adfpp import ADF, EP, Discount, NotConverged, OrnsteinUhlenbeck, RandomWalk, RowsMarked, Status
+import adfpp
+from adfpp import ADF, EP, NotConverged, RandomWalk, Status
 from adfpp.distributions import Probit
-from adfpp.learn.smoothing import Smoothed, smooth
-
-ROWS = 24
-PRIOR_MEAN, PRIOR = np.array([0.5, 0.5, -1.0]), np.diag([1.0, 1.0, 4.0])
-NOISE = 0.5
-
-
-def linear(x: Any, y: Any = None) -> None:
-    """Linear regression: two slopes and an intercept."""
-    w = numpyro.sample("w", dist.Normal(0.5, 1).expand([x.shape[-1]]).to_event(1))
-    b = numpyro.sample("b", dist.Normal(-1, 2))
-    with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", dist.Normal(x @ w + b, NOISE), obs=y)
-
-
-def stream(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, outputs, time gaps."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(ROWS, 2))
-    y = x @ np.array([1.0, -1.0]) + np.sin(np.arange(ROWS) / 5) + NOISE * rng.normal(size=ROWS)
-    return x, y, rng.exponential(size=ROWS)
-
-
-Move = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray, float]]
-
-
-def rauch_tung_striebel(x: np.ndarray, y: np.ndarray, gaps: np.ndarray, move: Move) -> tuple[Any, Any, Any, float]:
-    """The textbook smoother in covariances; ``move(m, C, gap)`` gives m⁻, C⁻ and f. A row that is NaN says nothing."""
-    filtered, moved = [], []
-    m, c, log_z = PRIOR_MEAN, PRIOR, 0.0
-    for t, (row, target) in enumerate(zip(np.column_stack([x, np.ones(len(x))]), y, strict=True)):
-        factor = 1.0
-        if t > 0:
-            m, c, factor = move(m, c, gaps[t])
-        moved.append((m, c, factor))
-        if np.isfinite(target):
-            s = row @ c @ row + NOISE**2
-            gain = c @ row / s
-            log_z += -0.5 * (target - row @ m) ** 2 / s - 0.5 * np.log(2 * np.pi * s)
-            m, c = m + gain * (target - row @ m), c - np.outer(gain, gain) * s
-        filtered.append((m, c))
-    smoothed = [filtered[-1]]
-    for t in range(len(y) - 2, -1, -1):
-        (m, c), (m_next, c_next, factor) = filtered[t], moved[t + 1]
-        gain = factor * c @ np.linalg.inv(c_next)
-        ms, cs = smoothed[0]
-        smoothed.insert(0, (m + gain @ (ms - m_next), c + gain @ (cs - c_next) @ gain.T))
-    means, covariances = (np.array(a) for a in zip(*smoothed, strict=True))
-    return means, covariances, np.array([m for m, _ in filtered]), log_z
-
-
-def walk(q: np.ndarray) -> Move:
-    """A random walk."""
-    return lambda m, c, gap: (m, c + gap * q, 1.0)
-
-
-def fade(m: np.ndarray, c: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """An Ornstein-Uhlenbeck process of timescale 5."""
-    phi = float(np.exp(-gap / 5.0))
-    return PRIOR_MEAN + phi * (m - PRIOR_MEAN), phi**2 * c + (1 - phi**2) * PRIOR, phi
-
-
-MATRIX = 0.2 * np.ones((3, 3)) + 0.1 * np.eye(3)
-MOVES: dict[str, tuple[Any, Move]] = {
-    "scalar": (RandomWalk(0.1), walk(0.1 * np.eye(3))),
-    "site": (RandomWalk({"b": 0.3}), walk(np.diag([0, 0, 0.3]))),
-    "matrix": (RandomWalk(MATRIX), walk(MATRIX)),
-    "returning": (OrnsteinUhlenbeck(5.0), fade),
-    "discount": (Discount(0.9), lambda m, c, gap: (m, c / 0.9**gap, 1.0)),
-}
-
-
-@cache
-def learner(kind: str) -> ADF:
-    """Its compiled passes serve several tests."""
-    return ADF(linear, dynamics=MOVES[kind][0])
-
-
-def covariances(smoothed: Smoothed) -> np.ndarray:
-    """(n, N, N)."""
-    root = np.asarray(smoothed.belief.scale)
-    return root @ root.transpose(0, 2, 1)
-
-
-@pytest.mark.parametrize("kind", MOVES)
-def test_it_is_rauch_tung_striebel(kind: str) -> None:
-    """Smoothed and filtered moments and the evidence of a linear Gaussian model with irregular gaps, to 1e-8.
-
-    The third sweep checks that sites in the place of the rows, and EP's evidence from them, change nothing: one and two
-    sweeps are exact, so the run ends by itself.
-    """
-    x, y, gaps = stream(1)
-    means, spreads, filtered, log_z = rauch_tung_striebel(x, y, gaps, MOVES[kind][1])
-    adf = learner(kind)
-    for sweeps in (1, 9):
-        got = smooth(adf, x, y=y, dt=gaps, sweeps=sweeps, progress_bar=False)
-        assert got.mean.shape == got.sd.shape == (ROWS, 3)
-        np.testing.assert_allclose(got.mean, means, atol=1e-8)
-        np.testing.assert_allclose(covariances(got), spreads, atol=1e-8)
-        np.testing.assert_allclose(got.sd, np.sqrt(np.diagonal(spreads, axis1=1, axis2=2)), atol=1e-8)
-        np.testing.assert_allclose(got.filtered_mean, filtered, atol=1e-8)
-        np.testing.assert_allclose(got.log_evidence, log_z, rtol=1e-8)
-        assert (got.status == Status.OK).all()
-        assert got.converged == (sweeps > 1) and len(got.steps) == min(sweeps, 2)
+from adfpp.learn.smoothing import smooth
+from models import ising_perceptron
+from tests.learn.state_space import ROWS, covariances, learner, linear, rauch_tung_striebel, stream, walk
+from tests.products import beta_bernoulli
 
 
 def test_a_posterior_of_each_row() -> None:
@@ -133,49 +33,6 @@ def test_a_posterior_of_each_row() -> None:
     np.testing.assert_allclose(got.mean[-1], last.state.belief.mean, atol=1e-12)
     np.testing.assert_allclose(got.log_evidence, last.log_evidence, rtol=1e-12)
 
-
-def test_missing_rows_are_bridged() -> None:
-    """A refused row's belief is what the others say of its time, at the ends of the stream as within it."""
-    x, y, gaps = stream(2)
-    y[[4, 5, 11, ROWS - 1]] = np.nan
-    means, spreads, filtered, log_z = rauch_tung_striebel(x, y, gaps, fade)
-    adf = learner("returning")
-    for sweeps in (1, 9):
-        with pytest.warns(RowsMarked, match="4 of 24 rows: 4 NOT_FINITE"):
-            got = smooth(adf, x, y=y, dt=gaps, sweeps=sweeps, progress_bar=False)
-        np.testing.assert_allclose(got.mean, means, atol=1e-8)
-        np.testing.assert_allclose(covariances(got), spreads, atol=1e-8)
-        np.testing.assert_allclose(got.filtered_mean, filtered, atol=1e-8)
-        np.testing.assert_allclose(got.log_evidence, log_z, rtol=1e-8)
-        assert list(np.flatnonzero(got.status == Status.NOT_FINITE)) == [4, 5, 11, ROWS - 1]
-
-
-def test_rows_before_the_first_are_at_its_time() -> None:
-    """There is no move before the first row that is absorbed, as in a run of ADF."""
-    x, y, gaps = stream(2)
-    y[:2] = np.nan
-    adf = learner("scalar")
-    with pytest.warns(RowsMarked):
-        got = smooth(adf, x, y=y, dt=gaps, progress_bar=False)
-        run = adf.run(jax.random.key(0), x, y=y, dt=gaps, progress_bar=False)
-    np.testing.assert_allclose(got.mean[-1], run.state.belief.mean, atol=1e-12)
-    np.testing.assert_allclose(got.mean[:2], got.mean[[2, 2]], atol=1e-12)
-    np.testing.assert_allclose(got.filtered_mean[1], PRIOR_MEAN, atol=1e-12)
-
-
-def test_one_row() -> None:
-    """Its smoothed belief is its filtered one, with more sweeps too."""
-    x, y, _ = stream(3)
-    adf = learner("scalar")
-    for sweeps in (1, 3):
-        got = smooth(adf, x[:1], y=y[:1], sweeps=sweeps, progress_bar=False)
-        means, spreads, _, log_z = rauch_tung_striebel(x[:1], y[:1], np.ones(1), walk(np.eye(3)))
-        np.testing.assert_allclose(got.mean, means, atol=1e-10)
-        np.testing.assert_allclose(covariances(got), spreads, atol=1e-10)
-        np.testing.assert_allclose(got.log_evidence, log_z, rtol=1e-10)
-
-
-# ------------------------------------------------------------------------- against the exact answer on a grid
 
 STEPS, WALK, FIRST_SD = 60, 0.08, 1.0
 
@@ -314,19 +171,6 @@ def test_without_noise_it_is_expectation_propagation() -> None:
     np.testing.assert_allclose(got.log_evidence, reference.log_evidence, atol=1e-6)
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are passed over in padded chunks when they are many."""
-    x, y, gaps = stream(5)
-    adf = learner("returning")
-    whole = smooth(adf, x, y=y, dt=gaps, sweeps=2, progress_bar=False)
-    monkeypatch.setattr("adfpp.learn.passes.suitable_chunk", lambda rows, total: 16)
-    parts = smooth(adf, x, y=y, dt=gaps, sweeps=2, progress_bar=False)
-    assert whole.converged and parts.converged
-    np.testing.assert_allclose(parts.mean, whole.mean, atol=1e-12)
-    np.testing.assert_allclose(parts.sd, whole.sd, atol=1e-12)
-    np.testing.assert_allclose(parts.log_evidence, whole.log_evidence, rtol=1e-12)
-
-
 def test_it_says_so_when_sweeps_did_not_suffice(counting: ADF, capsys: pytest.CaptureFixture[str]) -> None:
     """A warning with the cure; the beliefs reached come back. The bar shows what the last sweep moved."""
     y, _ = simulate("counts")
@@ -351,7 +195,7 @@ def test_what_cannot_be_smoothed_is_refused() -> None:
     with pytest.raises(ValueError, match="dt must be"):
         smooth(moving, x, y=y, dt=-np.ones(ROWS))
     wide = np.broadcast_to(np.zeros(300), (4000, 300))
-    with pytest.raises(ValueError, match="GB.*stretch of the rows"):
+    with pytest.raises(ValueError, match="GB.*Smooth the rows in parts"):
         smooth(moving, wide, y=np.broadcast_to(0.0, 4000))
 
     class Own:
@@ -366,3 +210,10 @@ def test_what_cannot_be_smoothed_is_refused() -> None:
 
     with pytest.raises(ValueError, match="'sweeps' is also an option"):
         smooth(ADF(swept, dynamics=RandomWalk(0.1)), x)
+
+
+def test_products_are_not_smoothed(ising: Any, coins: Any) -> None:
+    with pytest.raises(ValueError, match=r"stores a product \(p: beta\)"):
+        adfpp.smooth(adfpp.ADF(beta_bernoulli, family={"p": "beta"}, dynamics=RandomWalk(0.1)), coins)
+    with pytest.raises(ValueError, match=r"stores a product \(sign: bernoulli\).*cannot be smoothed"):
+        adfpp.smooth(adfpp.ADF(ising_perceptron.model, dynamics=RandomWalk(0.1)), **ising)

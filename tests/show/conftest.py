@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from adfpp.judge import clock
+from tests.products import coins, exact_ising, ising, ising_comparison, ising_learners, ising_results, pair  # noqa: F401
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
 from numpyro.infer.util import potential_energy
-from scipy import special
+from scipy import special, stats
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
@@ -30,6 +31,7 @@ from adfpp.model import read
 from adfpp.show import arviz_versions
 from adfpp.show.export import ExportWarning, fit_to_arviz, loo, to_arviz
 from tests.models import ROWS, logistic
+from tests.products import Enumerated, Pair
 
 pytestmark = [
     # pandas 3 on what ArviZ 0.23 (Python 3.11) does in compare
@@ -626,3 +628,46 @@ def test_arviz_is_imported_late() -> None:
     """Importing the module does not import ArviZ."""
     code = "import sys, adfpp.show.export; sys.exit('arviz' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+
+
+def test_export_of_discrete_latents(ising_results: Any, ising: Any, exact_ising: Enumerated) -> None:
+    import arviz
+
+    for name in ("adf", "ep"):
+        data = adfpp.to_arviz(ising_results[name], num_samples=200, trajectory=False, **ising)
+        have = set(arviz_versions.groups(data))
+        assert {"posterior", "prior", "posterior_predictive", "log_likelihood", "log_prior", "sample_stats"} <= have
+        assert "unconstrained_posterior" not in have
+        posterior = arviz_versions.group(data, "posterior")
+        sign = posterior["sign"].values
+        assert sign.dtype.kind == "i" and set(np.unique(sign)) <= {0, 1}
+        np.testing.assert_array_equal(posterior["w"].values, 2 * sign - 1)
+        at = (sign.reshape(-1, 6) @ 2 ** np.arange(5, -1, -1)).astype(int)
+        sampled = arviz_versions.group(data, "sample_stats")
+        log_p = exact_ising.log_weights[at] + exact_ising.log_evidence
+        np.testing.assert_allclose(sampled["log_p"].values.ravel(), log_p, atol=1e-9)
+        p = np.asarray(ising_results[name].posterior.mean()["sign"], float)
+        log_q = exact_ising.bits[at] @ np.log(p) + (1 - exact_ising.bits[at]) @ np.log1p(-p)
+        np.testing.assert_allclose(sampled["log_q"].values.ravel(), log_q, atol=1e-7)
+        log_lik = arviz_versions.group(data, "log_likelihood")["y"].values.reshape(200, 15)
+        np.testing.assert_allclose(log_lik, exact_ising.log_lik[at], atol=1e-9)
+        np.testing.assert_allclose(arviz_versions.group(data, "log_prior")["sign"], 6 * np.log(0.5))
+        assert arviz_versions.group(data, "prior")["sign"].values.std() > 0.4
+        with np.errstate(invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # ArviZ divides by the variance of draws that do not move
+            assert "sign[1]" in arviz.summary(data, var_names=["sign"]).index
+
+
+def test_export_of_native_latents(pair: Pair) -> None:
+    result, data = pair.result, pair.data
+    found = adfpp.to_arviz(result, num_samples=200, **data)
+    assert list(arviz_versions.group(found, "unconstrained_posterior").data_vars) == ["w"]
+    p = arviz_versions.group(found, "posterior")["p"].values
+    log_prior = arviz_versions.group(found, "log_prior")["p"].values
+    prior: Any = stats.beta(2.0, 3.0)
+    np.testing.assert_allclose(log_prior, prior.logpdf(p), rtol=1e-6)
+    assert p.mean() == pytest.approx(pair.rate.mean(), abs=5 * pair.rate.std() / np.sqrt(200))
+    assert 0 < p.min() and p.max() < 1
+    path = arviz_versions.group(found, "trajectory")
+    np.testing.assert_allclose(path["mean"].values[-1], [pair.rate.mean(), pair.mean.mean()], rtol=1e-6)
+    assert arviz_versions.group(found, "posterior_predictive")["y"].shape[-1] == len(data["y"])

@@ -28,6 +28,7 @@ from adfpp.show.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERM
 from tests.comparisons import N_ROWS, Line, chosen
 from tests.comparisons import comparison as shared_comparison
 from tests.comparisons import known as known_line
+from tests.products import Enumerated
 
 ADF, ROUGH = "<b>adf</b>", "_rough $x$"  # names that HTML, Matplotlib's formulas and its legends trip over
 PRIORS: dict[str, Any] = {"p": dist.Beta(2.0, 2.0), "q": dist.Dirichlet(np.ones(3))}
@@ -313,3 +314,20 @@ def test_picture_of_a_check(settling: str | None, colour: str) -> None:
     known = log_z[~np.isnan(log_z)]
     np.testing.assert_allclose(np.asarray(score.lines[0].get_ydata(), float), np.cumsum(known) / np.arange(1, 99))
     assert ranks.get_ylabel() == "number of rows" and "nats" in score.get_ylabel()
+
+
+def test_pictures_of_discrete_latents(ising_comparison: Any, exact_ising: Enumerated, tmp_path: Path) -> None:
+    figures = ising_comparison.plot()
+    assert list(figures) == ["marginals", "probabilities", "predictions", "learning"]
+    axes = next(a for a in figures["marginals"].axes if a.get_title("left") == "sign[5]")
+    heights = [bar.get_height() for bar in axes.patches]  # of the reference, of adf, of ep: first 0, then 1
+    np.testing.assert_allclose(heights[:2], [1 - exact_ising.mean[5], exact_ising.mean[5]], atol=1e-9)
+    assert len(heights) == 6
+    dots = figures["probabilities"].axes[0].collections[0].get_offsets()
+    np.testing.assert_allclose(np.asarray(dots)[:, 0], exact_ising.mean, atol=1e-9)
+    line = figures["learning"].axes[0].lines[-1].get_ydata()
+    assert len(set(np.round(line, 6))) > 5  # means, which are no whole numbers
+    with pytest.raises(ValueError, match='Intervals of discrete latents .* "probabilities"'):
+        ising_comparison.plot("forest")
+    page = ising_comparison.report(tmp_path / "report.html").read_text()
+    assert "enumeration of 64 combinations" in page and "total variation" in page

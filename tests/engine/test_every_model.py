@@ -53,7 +53,7 @@ def test_every_model_has_a_plan_here() -> None:
     assert set(PLANS) == set(models.NAMES)
 
 
-_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t", "poisson")
+_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t", "poisson", "heteroscedastic")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in PLANS])
@@ -93,7 +93,7 @@ def test_every_model_is_learned_online(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "tolerance"),
     [
-        ("logistic", 0.8),
+        pytest.param("logistic", 0.8, marks=pytest.mark.slow),
         pytest.param("poisson", 0.2, marks=pytest.mark.slow),
         pytest.param("negative_binomial", 0.35, marks=pytest.mark.slow),
     ],

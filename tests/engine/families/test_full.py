@@ -1,22 +1,16 @@
-"""Families against exact answers: batch Bayesian regression, Opper's (7.1)-(7.2), the scalar BOnA (10)-(11)."""
+"""The full Gaussian family against exact answers: batch Bayesian regression, and Opper's (7.1)-(7.2)."""
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.special import erfc
 from scipy.stats import norm
 
 import adfpp
-from adfpp.distributions import Probit
-from adfpp.engine.families import Belief, family_named
-from adfpp.engine.linalg import whiten
+from tests.engine.families.common import covariance, step
 
 
 def linear(x: Any, y: Any = None, noise: Any = 0.5, scale: Any = 2.0) -> None:
@@ -27,13 +21,6 @@ def linear(x: Any, y: Any = None, noise: Any = 0.5, scale: Any = 2.0) -> None:
         numpyro.sample("y", dist.Normal(x @ w + b, noise), obs=y)
 
 
-def step(x: Any, y: Any = None, noise: float = 0.0) -> None:
-    """A perceptron without intercept."""
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
-    with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", Probit(x @ w, noise), obs=y)
-
-
 def batch_regression(
     x: np.ndarray, y: np.ndarray, noise: np.ndarray | float, mean: np.ndarray, covariance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -42,11 +29,6 @@ def batch_regression(
     right = np.linalg.solve(covariance, mean) + x.T @ (y / np.broadcast_to(noise, y.shape) ** 2)
     posterior = np.linalg.inv(precision)
     return posterior @ right, posterior
-
-
-def covariance(belief: Belief) -> np.ndarray:
-    """C = S Sᵀ."""
-    return np.asarray(belief.scale @ belief.scale.T)
 
 
 def test_linear_gaussian_is_exact_in_any_order() -> None:
@@ -106,75 +88,6 @@ def test_full_family_is_opper_7_1_and_7_2() -> None:
     np.testing.assert_allclose(covariance(state.belief), cov, atol=1e-12)
 
 
-def test_spherical_family_is_the_scalar_bona() -> None:
-    """The step likelihood with the spherical family gives BOnA's (10)-(11), for inputs with ξ·ξ = N as it assumes."""
-    rng = np.random.default_rng(4)
-    size, n = 7, 40
-    xi = rng.normal(size=(n, size))
-    xi *= np.sqrt(size) / np.linalg.norm(xi, axis=1, keepdims=True)
-    sigma = np.sign(xi @ rng.normal(size=size))
-    omega, zeta = np.zeros(size), 1.0
-    adf = adfpp.ADF(step, family="spherical")
-    labels = (sigma > 0).astype(int)
-    x = xi / np.sqrt(size)
-    state, info = adf.update(adf.init(jax.random.key(0), x, y=labels), x, y=labels)
-    for row, s in zip(xi, sigma, strict=True):
-        tau = s * omega @ row / np.sqrt(size)
-        u = -tau / np.sqrt(2 * zeta)
-        f = np.exp(-(u**2)) / erfc(u)
-        omega = omega + s * row * np.sqrt(2 * zeta / (np.pi * size)) * f
-        zeta = zeta - zeta * f / size * (tau * np.sqrt(2 / (np.pi * zeta)) + 2 / np.pi * f)
-    np.testing.assert_allclose(state.belief.mean, omega, atol=1e-10)
-    np.testing.assert_allclose(state.belief.scale**2, zeta, rtol=1e-10)
-    assert (np.asarray(info.status) == adfpp.Status.OK).all()
-
-
-@pytest.mark.parametrize("name", ["diagonal", "spherical"])
-def test_projection_matches_moments_of_the_full_update(name: str) -> None:
-    """After one row the diagonal (or its mean) of the exact tilted covariance is kept, and the mean is the full one."""
-    rng = np.random.default_rng(5)
-    x, y = rng.normal(size=(1, 6)), np.array([1])
-    states = {}
-    for family in ("full", name):
-        adf = adfpp.ADF(step, family=family)
-        states[family], _ = adf.update(adf.init(jax.random.key(0), x, y=y), x, y=y)
-    exact = np.diagonal(covariance(states["full"].belief))
-    kept = np.asarray(states[name].belief.scale) ** 2
-    np.testing.assert_allclose(kept, exact if name == "diagonal" else exact.mean(), atol=1e-14)
-    np.testing.assert_allclose(states[name].belief.mean, states["full"].belief.mean, atol=1e-14)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 6))
-@settings(max_examples=15, deadline=None)
-def test_whiten_factorises_any_field(seed: int, size: int) -> None:
-    """F = L Q with Q orthonormal, even when rows of F repeat or vanish."""
-    rng = np.random.default_rng(seed)
-    f = rng.normal(size=(size, 9)) * 10.0 ** rng.integers(-6, 6)
-    if size > 1:
-        f[-1] = f[0] * rng.choice([0.0, 1.0, -3.0])
-    scale, q = whiten(jnp.asarray(f))
-    np.testing.assert_allclose(scale @ q, f, atol=1e-12 * np.abs(f).max())
-    np.testing.assert_allclose(scale @ scale.T, f @ f.T, atol=1e-11 * np.abs(f).max() ** 2)
-    gram = np.asarray(q @ q.T)
-    np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=1e-12)
-
-
-ROTATED = [adfpp.ADF(step, family=family) for family in ("full", "spherical")]
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
-def test_rotating_inputs_rotates_the_posterior(seed: int) -> None:
-    """The full and spherical families know no preferred axes."""
-    rng = np.random.default_rng(seed)
-    x, labels = rng.normal(size=(8, 5)), rng.integers(0, 2, 8)
-    rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0]
-    for adf in ROTATED:
-        plain, _ = adf.update(adf.init(jax.random.key(0), x, y=labels, noise=1.0), x, y=labels, noise=1.0)
-        turned, _ = adf.update(adf.init(jax.random.key(0), x, y=labels, noise=1.0), x @ rotation.T, y=labels, noise=1.0)
-        np.testing.assert_allclose(turned.belief.mean, rotation @ plain.belief.mean, atol=1e-10)
-
-
 @pytest.mark.parametrize("x64", [False, True])
 def test_full_family_stays_definite_through_a_million_rows(x64: bool) -> None:
     """Nearly collinear columns, prior sd 100, noise sd 1e-3: no negative variance, no NaN, in either precision."""
@@ -204,9 +117,3 @@ def test_full_family_stays_definite_through_a_million_rows(x64: bool) -> None:
         exact = np.sqrt(np.diagonal(np.linalg.inv(precision)))
         ratio = np.sqrt(variances) / exact
         assert (np.abs(np.log(ratio)) < (1e-6 if x64 else 0.5)).all(), ratio
-
-
-def test_unknown_family_is_named() -> None:
-    """A misspelt family is refused with the choices."""
-    with pytest.raises(ValueError, match="diagonal.*full.*spherical"):
-        family_named("fulll")

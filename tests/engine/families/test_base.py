@@ -22,6 +22,7 @@ from tests import models
 
 KEY = jax.random.key(0)
 ROWS = 8
+PART = 5  # of the rows, padded to as many as all of them: no other program is compiled
 
 
 def mislabelled(x: Any, y: Any = None) -> None:
@@ -118,6 +119,7 @@ def test_rows_are_absorbed_and_scored(case: Case) -> None:
     assert not np.allclose(case.after.belief.mean, case.before.belief.mean, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_one_batch_is_many(case: Case) -> None:
     """Rows in two calls, or in one."""
     state, _ = case.adf.update(case.before, case.x[:4], y=case.y[:4])
@@ -154,7 +156,7 @@ def test_natural_parameters_there_and_back(case: Case) -> None:
 def test_changes_combine(case: Case) -> None:
     """What two posteriors have learned since one prior adds up, in any order; nothing learned adds nothing."""
     family, prior = case.family, case.before.belief
-    other, _ = case.adf.update(case.before, case.x[:4], y=case.y[:4])
+    other, _ = case.adf.update(case.before, case.x[:PART], y=case.y[:PART])
     one, two = case.after.belief, other.belief
     both, proper = combine(family, prior, [one, two], case.size)
     turned, _ = combine(family, prior, [two, one, prior], case.size)
@@ -210,24 +212,29 @@ def test_describes_itself(case: Case) -> None:
 def test_states_can_be_copied(case: Case, copied: Any) -> None:
     again = copied(case.after)
     assert same(again, case.after) and again.fingerprint == case.after.fingerprint
-    once, _ = case.adf.update(again, case.x[:4], y=case.y[:4])
-    twice, _ = case.adf.update(case.after, case.x[:4], y=case.y[:4])
+    once, _ = case.adf.update(again, case.x[:PART], y=case.y[:PART])
+    twice, _ = case.adf.update(case.after, case.x[:PART], y=case.y[:PART])
     assert same(once, twice)
 
 
+@pytest.mark.parametrize("precision", ["float64", pytest.param("float32", marks=pytest.mark.slow)], indirect=True)
 def test_inside_jit_scan_and_vmap_of_a_donated_state(case: Case) -> None:
-    """Two streams at once, compiled with everything around them, one row at a time; the states given are used up."""
+    """Two streams at once, compiled with everything around them, one row at a time; the states given are used up.
+
+    The second stream has the rows in another order.
+    """
 
     def row(state: Any, data: Any) -> Any:
         state, info = case.adf.update(state, data[0][None], y=data[1][None])
         return state, info.log_z[0]
 
     def streams(states: Any, x: Any, y: Any) -> Any:
-        return jax.vmap(lambda state: jax.lax.scan(row, state, (x, y)))(states)
+        return jax.vmap(lambda state, x, y: jax.lax.scan(row, state, (x, y)))(states, x, y)
 
-    expected = [case.adf.update(start, case.x, y=case.y) for start in (case.before, case.after)]
+    x, y = (np.stack([a, a[::-1]]) for a in (case.x, case.y))
+    expected = [case.adf.update(s, x[i], y=y[i]) for i, s in enumerate((case.before, case.after))]
     given = jax.tree.map(lambda *a: jnp.stack(a), case.before, case.after)
-    mapped, log_z = jax.jit(streams, donate_argnums=0)(given, jnp.asarray(case.x), jnp.asarray(case.y))
+    mapped, log_z = jax.jit(streams, donate_argnums=0)(given, jnp.asarray(x), jnp.asarray(y))
     for i, (state, info) in enumerate(expected):
         near(jax.tree.map(lambda a, i=i: a[i], mapped.belief), state.belief, case)
         np.testing.assert_allclose(log_z[i], info.log_z, rtol=50 * case.tight)

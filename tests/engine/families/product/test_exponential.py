@@ -1,12 +1,10 @@
-"""Components in their own space, against SciPy, NumPyro and 40 digits of mpmath."""
+"""Components in their native space, against SciPy, NumPyro and 40 digits of mpmath."""
 
 from functools import cache, partial
-from itertools import product
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -18,23 +16,10 @@ from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.finite import Finite
 from adfpp.engine.families.product.gamma import Gamma, InverseGamma
-from adfpp.engine.families.product.gamma_functions import log_gap
-from adfpp.engine.families.product.nodes import Nodes
+from tests.engine.families.product.members import FINITE, RANGES, SIZE, exact_expected, members, mp
 
-FINITE: list[Exponential] = [Finite((-1.0, 1.0)), Finite((0.0, 1.0, 2.0))]
 CONTINUOUS: list[Exponential] = [Gamma(), InverseGamma(), Beta(), Dirichlet(3)]
 FAMILIES = FINITE + CONTINUOUS
-# what each natural parameter may be
-RANGES = {
-    "bernoulli": [(-700.0, 700.0)],
-    "categorical": [(-700.0, 700.0)] * 2,
-    "gamma": [(1e-2, 1e6), (1e-3, 1e3)],
-    "inverse_gamma": [(1e-2, 1e6), (1e-3, 1e3)],
-    "beta": [(1e-3, 1e3)] * 2,
-    "dirichlet": [(1e-3, 1e4)] * 3,
-}
-SIZE = 96  # members at a time: one compilation a family
-
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=str)
 each_continuous = pytest.mark.parametrize("family", CONTINUOUS, ids=str)
 
@@ -83,16 +68,6 @@ def ask(family: Exponential, eta: Any, other: Any = None, change: Any = None, s:
     return jax.tree.map(lambda each: np.asarray(each)[:count], out)
 
 
-def members(family: Exponential, count: int = SIZE, seed: int = 0) -> np.ndarray:
-    """Members from all over the ranges, their corners first."""
-    ranges = np.array(RANGES[family.name])[: family.numbers]
-    drawn = np.random.default_rng(seed).uniform(size=(count, family.numbers))
-    corners = np.array(list(product((0.0, 1.0), repeat=family.numbers)))
-    drawn[: len(corners)] = corners[:count]
-    low, high = ranges.T
-    return low + (high - low) * drawn if family.axes == 0 else low ** (1 - drawn) * high**drawn
-
-
 def neighbours(family: Exponential, eta: np.ndarray, seed: int = 1) -> np.ndarray:
     """Members about as far as a few rows of data might carry a belief."""
     steps = np.random.default_rng(seed).normal(size=eta.shape)
@@ -115,10 +90,6 @@ def middle(family: Exponential, eta: np.ndarray) -> np.ndarray:
         return np.clip(family.quantile(eta, 0.4), 1e-30, 1 - 1e-9 if isinstance(family, Beta) else 1e30)
 
 
-mp: Any = mpmath.mp.clone()
-mp.dps = 60
-
-
 def exact_norm(family: Exponential, eta: np.ndarray) -> Any:
     """A(η) of one member, in many digits."""
     e = [mp.mpf(float(x)) for x in eta]
@@ -127,17 +98,6 @@ def exact_norm(family: Exponential, eta: np.ndarray) -> Any:
     if family.name in ("gamma", "inverse_gamma"):
         return mp.loggamma(e[0]) - e[0] * mp.log(e[1])
     return mp.fsum(mp.loggamma(x) for x in e) - mp.loggamma(mp.fsum(e))
-
-
-def exact_expected(family: Exponential, eta: np.ndarray) -> list[Any]:
-    """E[T] of one member, in many digits."""
-    e = [mp.mpf(float(x)) for x in eta]
-    if family.axes == 0:
-        total = 1 + mp.fsum(mp.exp(x) for x in e)
-        return [mp.exp(x) / total for x in e]
-    if family.name in ("gamma", "inverse_gamma"):
-        return [mp.digamma(e[0]) - mp.log(e[1]), -e[0] / e[1]]
-    return [mp.digamma(x) - mp.digamma(mp.fsum(e)) for x in e]
 
 
 def exact_change(family: Exponential, eta: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -243,13 +203,6 @@ def test_moments(family: Exponential):
     np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(found.variance, variance, rtol=1e-9, atol=1e-16)
     np.testing.assert_array_equal(np.diagonal(found.covariance, axis1=1, axis2=2), found.variance)
-
-
-def test_inverse_gamma_without_moments():
-    """No mean up to shape 1, no variance up to shape 2; just above, both."""
-    found = ask(InverseGamma(), np.array([[1.0, 2.0], [1.5, 2.0], [2.0, 2.0], [2.5, 2.0]]))
-    np.testing.assert_array_equal(found.mean[:, 0], [np.inf, 4.0, 2.0, 2.0 / 1.5])
-    np.testing.assert_allclose(found.variance[:, 0], [np.inf] * 3 + [2.0**2 / (1.5**2 * 0.5)])
 
 
 @each_family
@@ -465,107 +418,6 @@ def test_quantiles(family: Exponential):
     np.testing.assert_allclose(back, np.broadcast_to(q[:, None, None], back.shape), rtol=1e-9)
 
 
-def test_quantiles_of_unordered_values():
-    """By size, not in the order in which the values were given."""
-    family = Finite((2.0, -1.0, 0.5))
-    eta = np.log(np.array([3.0, 6.0]))  # probabilities 0.1 (at 2), 0.3 (at -1), 0.6 (at 0.5)
-    np.testing.assert_array_equal(
-        family.quantile(eta, np.array([0.0, 0.29, 0.31, 0.89, 0.91, 1.0]))[:, 0], [-1.0, -1.0, 0.5, 0.5, 2.0, 2.0]
-    )
-
-
-@cache
-def quadrature(family: Exponential, level: int) -> Any:
-    return jax.jit(jax.vmap(partial(family.nodes, level=level)))
-
-
-def root_mean(family: Exponential, eta: np.ndarray) -> np.ndarray:
-    """E[√s_1], or of 1/√s for the inverse Gamma, in closed form."""
-    out = []
-    for e in eta:
-        a, *rest = (mp.mpf(float(x)) for x in e)
-        half = mp.loggamma(a + 0.5) - mp.loggamma(a)
-        if family.name in ("gamma", "inverse_gamma"):
-            out.append(float(mp.exp(half) / mp.sqrt(rest[0])))
-        else:
-            total = a + mp.fsum(rest)
-            out.append(float(mp.exp(half + mp.loggamma(total) - mp.loggamma(total + 0.5))))
-    return np.array(out)
-
-
-def miss(family: Exponential, eta: np.ndarray, nodes: Nodes, weights: np.ndarray) -> float:
-    """The worst relative error of E[T] (of E log s relative to 1 + its size) and of E[√s]."""
-    exact = np.array([[float(x) for x in exact_expected(family, e)] for e in eta])
-    found = np.einsum("im,imn->in", weights, nodes.stats)
-    logs = np.ones(family.numbers, bool)
-    if family.name in ("gamma", "inverse_gamma"):
-        logs[1] = False
-    error = np.abs(found - exact) / (np.abs(exact) + logs)
-    power = -0.5 if family.name == "inverse_gamma" else 0.5
-    roots = np.einsum("im,im->i", weights, nodes.values[..., 0] ** power) / root_mean(family, eta) - 1.0
-    return max(error.max(), np.abs(roots).max())
-
-
-@pytest.mark.parametrize("family", [Gamma(), InverseGamma(), Beta()], ids=str)
-def test_nodes_of_one_dimension(family: Exponential):
-    """Exact to 1e-8 at level 0 all over the ranges, less so with fewer nodes; the coarse rule is the worse one."""
-    eta = members(family, 32)
-    levels = [0] if family.name == "inverse_gamma" else [0, 1, 2]  # fewer nodes are the Gamma's
-    counts, errors = [], []
-    for level in levels:
-        nodes = jax.tree.map(np.asarray, quadrature(family, level)(eta))
-        np.testing.assert_allclose(nodes.weights.sum(-1), 1.0, rtol=1e-12)
-        np.testing.assert_allclose(nodes.coarse.sum(-1), 1.0, rtol=1e-12)
-        assert np.isfinite(nodes.values).all() and np.isfinite(nodes.stats).all()
-        assert (nodes.values > 0.0).all()
-        counts.append(nodes.weights.shape[-1])
-        errors.append((miss(family, eta, nodes, nodes.weights), miss(family, eta, nodes, nodes.coarse)))
-    assert counts == [168, 42, 22][: len(levels)]
-    assert all(fine < limit for (fine, _), limit in zip(errors, (1e-8, 1e-3, 5e-2), strict=False)), errors
-    assert all(coarse > 10 * fine for fine, coarse in errors)
-
-
-def test_nodes_of_a_dirichlet():
-    """A broken stick: coarser nodes the more pieces there are, and none at all where only draws will do."""
-    three = Dirichlet(3)
-    eta = np.array([[0.5, 2.0, 7.0], [30.0, 4.0, 11.0], [1.0, 1.0, 1.0]])
-    nodes = jax.tree.map(np.asarray, quadrature(three, 0)(eta))
-    assert nodes.values.shape == (3, 42**2, 3)
-    np.testing.assert_allclose(nodes.values.sum(-1), 1.0, rtol=1e-12)
-    assert miss(three, eta, nodes, nodes.weights) < 1e-6
-    pairs = np.einsum("im,imj,imk->ijk", nodes.weights, nodes.values, nodes.values)
-    moments = [stats.dirichlet.cov(e) + np.outer(stats.dirichlet.mean(e), stats.dirichlet.mean(e)) for e in eta]
-    np.testing.assert_allclose(pairs, moments, rtol=1e-6)
-    assert jax.eval_shape(Dirichlet(4).nodes, jnp.ones(4)).values.shape == (22**3, 4)
-    with pytest.raises(ValueError, match="size 5 has no quadrature"):
-        Dirichlet(5).nodes(jnp.ones(5))
-
-
-@pytest.mark.parametrize("family", FINITE, ids=str)
-def test_nodes_of_a_finite_support_are_its_values(family: Finite):
-    """With their probabilities: any expectation is exact."""
-    eta = jnp.asarray(members(family, 1, seed=8)[0] / 700)
-    nodes = family.nodes(eta)
-    np.testing.assert_array_equal(nodes.values[:, 0], family.values)
-    np.testing.assert_allclose(nodes.weights @ nodes.stats, family.expected(eta), rtol=1e-14)
-    np.testing.assert_allclose(nodes.weights @ nodes.values, family.moments(eta)[0], rtol=1e-14, atol=1e-15)
-    np.testing.assert_array_equal(nodes.coarse, nodes.weights)
-
-
-@pytest.mark.usefixtures("float32")
-def test_nodes_in_float32():
-    """As good as the dtype, and never at an end of the support."""
-    family = Beta()
-    eta = members(family, 32)
-    nodes = jax.tree.map(np.asarray, quadrature(family, 0)(eta.astype(np.float32)))
-    assert nodes.weights.dtype == np.float32
-    assert all(np.isfinite(each).all() for each in nodes)
-    assert (nodes.values > 0.0).all() and (nodes.values < 1.0).all()
-    exact = np.array([[float(x) for x in exact_expected(family, e)] for e in eta])
-    found = np.einsum("im,imn->in", nodes.weights, nodes.stats)
-    np.testing.assert_allclose(found, exact, rtol=2e-5, atol=2e-5)
-
-
 def test_leading_axes_and_scan():
     """Functions work under any leading axes, and inside a scan; families are values that can be compared and hashed."""
     assert len({*FAMILIES, Gamma(), Dirichlet(3), Finite((-1.0, 1.0))}) == len(FAMILIES)
@@ -604,19 +456,71 @@ def test_densities_at_the_ends_of_the_support():
     np.testing.assert_array_equal(ask(Finite((-1.0, 1.0)), shapes[:, :1], s=zero).log_prob, [-np.inf] * 3)
 
 
-def test_a_dirichlet_of_two_is_a_beta():
-    """The same nodes, by both coordinates."""
-    eta = np.array([[0.3, 4.0]] * 32)
-    both, one = (jax.tree.map(np.asarray, quadrature(family, 2)(eta)) for family in (Dirichlet(2), Beta()))
-    np.testing.assert_allclose(both.weights, one.weights, rtol=1e-12)
-    np.testing.assert_allclose(both.values[..., :1], one.values, rtol=1e-12)
-    np.testing.assert_allclose(both.values.sum(-1), 1.0, rtol=1e-12)
+GENERATOR = np.random.default_rng(0)
+TWO, THREE = np.array([0.0, 1.0]), np.array([-1.0, 0.0, 2.0])
+CHANCES = np.array([2.0, 4.0, 1.0]) / 7
+# A family, natural parameters of a member, and draws of it by NumPy (a Dirichlet is matched as a Beta is).
+KNOWN: dict[str, tuple[Exponential, list[float], np.ndarray | None]] = {
+    "gamma": (Gamma(), [3.0, 2.0], GENERATOR.gamma(3.0, 1 / 2.0, 20000)),
+    "beta": (Beta(), [2.0, 3.0], GENERATOR.beta(2.0, 3.0, 20000)),
+    "dirichlet": (Dirichlet(3), [2.0, 3.0, 4.0], None),
+    "bernoulli": (Finite(tuple(TWO)), [np.log(3.0)], GENERATOR.choice(TWO, 20000, p=[0.25, 0.75])),
+    "categorical": (Finite(tuple(THREE)), [np.log(2.0), np.log(0.5)], GENERATOR.choice(THREE, 20000, p=CHANCES)),
+}
+LIMITS = {"gamma": (0.0, np.inf), "beta": (0.0, 1.0), "dirichlet": (0.0, 1.0)}
+
+each_known = pytest.mark.parametrize("name", KNOWN)
 
 
-def test_what_is_left_of_digamma():
-    """log a - ψ(a) and its slope, to a relative precision of the dtype from shape 1e-6 to 1e12."""
-    a = np.concatenate([10.0 ** np.linspace(-6, 12, 60), [9.999, 10.0, 10.001]])
-    g, slope = (np.asarray(each) for each in jax.jit(log_gap)(a))
-    exact = [(mp.log(x) - mp.digamma(x), 1 - x * mp.psi(1, x)) for x in (mp.mpf(float(each)) for each in a)]
-    np.testing.assert_allclose(g, [float(each) for each, _ in exact], rtol=2e-14)
-    np.testing.assert_allclose(slope, [float(each) for _, each in exact], rtol=2e-14)
+@each_known
+def test_interior_values_lie_in_the_support(name: str) -> None:
+    """Strictly inside, whatever the number of components."""
+    family = KNOWN[name][0]
+    values = family.interior(np.random.default_rng(0), 5)
+    assert values.shape == (5, family.dim)
+    if family.levels:
+        assert set(values.ravel()) <= set(family.levels)
+    else:
+        low, high = LIMITS[name]
+        assert np.all((low < values) & (values < high))
+    if name == "dirichlet":
+        np.testing.assert_allclose(values.sum(1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, draws) in KNOWN.items() if draws is not None])
+def test_draws_are_matched(name: str) -> None:
+    """The member with the expected statistics of many draws of a member is that member, to sampling error."""
+    family, eta, draws = KNOWN[name]
+    assert draws is not None
+    natural, proper = family.match(draws.reshape(len(draws), 1, -1), jnp.float64)
+    assert proper
+    np.testing.assert_allclose(natural, [eta], atol=0.15)
+
+
+@each_known
+def test_probes_identify_a_member(name: str) -> None:
+    """A continuous family is probed at more points than it has parameters, whose statistics are independent."""
+    family, _, _ = KNOWN[name]
+    if family.levels:
+        assert len(family.levels) == family.numbers + 1
+        return
+    probes = family.probes()
+    features = np.concatenate([np.ones((len(probes), 1)), np.asarray(family.stats(jnp.asarray(probes)))], 1)
+    assert np.linalg.matrix_rank(features) == family.numbers + 1
+
+
+def test_a_value_that_was_never_drawn_stays_possible() -> None:
+    """As if one more draw had been even."""
+    natural, proper = Finite((0.0, 1.0)).match(np.zeros((9, 1, 1)), jnp.float64)
+    assert proper
+    np.testing.assert_allclose(natural, np.log([[0.05 / 0.95]]), rtol=1e-12)
+
+
+def test_draws_at_the_edge_of_a_support_are_moved_inside() -> None:
+    """A Beta draw may round to 1; draws that are all the same have no member."""
+    values = np.array([0.2, 0.6, 1.0]).reshape(3, 1, 1)
+    natural, proper = Beta().match(values, jnp.float64)
+    assert proper
+    assert np.isfinite(natural).all()
+    _, proper = Gamma().match(np.ones((3, 1, 1)), jnp.float64)
+    assert not proper

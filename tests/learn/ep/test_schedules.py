@@ -1,0 +1,97 @@
+"""The schedules: exact where that is possible, and with one fixed point."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.learn.ep.common import data, exact_linear, linear, logistic, mean_and_sd, moments, probit, run, sorted_stream
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel", "minibatch", "stochastic"])
+def test_linear_gaussian_models_are_exact(schedule: str) -> None:
+    """Posterior, evidence and leave-one-out densities of the textbook, whatever the schedule."""
+    x, y, _ = data()
+    result = run(linear, x, of={"y": y}, schedule=schedule)
+    mean, covariance, evidence = exact_linear(x, y)
+    got = moments(result)
+    assert result.info.converged
+    np.testing.assert_allclose(got[0], mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(got[1], covariance, rtol=1e-9, atol=1e-12)
+    if schedule == "stochastic":
+        assert np.isnan(result.log_evidence)
+        return
+    assert result.log_evidence == pytest.approx(evidence, abs=1e-8)
+    for i in (0, 7):
+        rest = np.arange(len(y)) != i
+        without_mean, without_cov, _ = exact_linear(x[rest], y[rest])
+        sd = np.sqrt(0.49 + x[i] @ without_cov @ x[i])
+        assert result.info.log_z[i] == pytest.approx(stats.norm.logpdf(y[i], x[i] @ without_mean, sd), abs=1e-8)
+
+
+@pytest.mark.slow
+def test_schedules_share_their_fixed_points() -> None:
+    """Sequential, parallel, in batches, and a window that holds all rows: the same belief."""
+    x, _, y = data(60, 3, seed=6)
+    whole = run(probit, x, of={"y": y}, tol=1e-7)
+    different: list[dict[str, Any]] = [
+        {"schedule": "parallel"},
+        {"schedule": "minibatch", "batch_size": 16},
+        {"schedule": "window", "window": 60},
+    ]
+    for options in different:
+        other = run(probit, x, of={"y": y}, tol=1e-7, **options)
+        assert other.info.converged
+        np.testing.assert_allclose(other.state.belief.mean, whole.state.belief.mean, atol=1e-5)
+        np.testing.assert_allclose(moments(other)[1], moments(whole)[1], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_windows_tend_to_ep() -> None:
+    """A longer memory is nearer to EP, and what is older is absorbed: L sites are kept."""
+    _, (x,), kwargs = sorted_stream()
+    x, y = x[::24], kwargs["y"][::24]
+    whole = run(probit, x, of={"y": y})
+    mean, sd = mean_and_sd(whole)
+    errors = []
+    for window in (4, 64, 128):
+        got = run(probit, x, of={"y": y}, schedule="window", window=window)
+        errors.append(np.abs((np.asarray(got.state.belief.mean) - mean) / sd).max())
+        assert got.state.sites[0].shape[0] == min(window, len(y))
+    assert errors[0] > 3.0 * errors[1] > 9.0 * errors[2] and errors[2] < 0.01
+
+
+@pytest.mark.slow
+def test_one_tied_site() -> None:
+    """Stochastic EP is EP at n = 1, near it at n = 200, and keeps nothing by row."""
+    x, _, y = data(200, 3, seed=7)
+    one = run(probit, x[:1], of={"y": y[:1]}, schedule="stochastic")
+    np.testing.assert_allclose(moments(one)[0], moments(run(probit, x[:1], of={"y": y[:1]}))[0], atol=1e-9)
+    tied, whole = run(probit, x, of={"y": y}, schedule="stochastic", tol=3e-3), run(probit, x, of={"y": y})
+    mean, sd = mean_and_sd(whole)
+    np.testing.assert_allclose((moments(tied)[0] - mean) / sd, 0.0, atol=0.05)
+    np.testing.assert_allclose(np.sqrt(np.diag(moments(tied)[1])) / sd, 1.0, atol=0.03)
+    assert all(a.shape[0] == 0 for a in tied.state.sites)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("turned", [False, True], ids=["in order", "turned round"])
+def test_convergence_looks_at_narrow_directions(schedule: str, turned: bool) -> None:
+    """Nearly equal columns under a vague prior: no marginal sd sees the direction that the rows determine."""
+    rng = np.random.default_rng(6)
+    shared = rng.normal(size=200)
+    x = np.column_stack([shared, shared + 1e-3 * rng.normal(size=200)])
+    y = (shared + rng.logistic(size=200) > 0).astype(int)
+    order = slice(None, None, -1 if turned else 1)
+    found = [
+        run(logistic, x[order], of={"y": y[order], "scale": 1e4}, schedule=schedule, tol=tol, max_sweeps=400)
+        for tol in (1e-3, 1e-10)
+    ]
+    assert all(r.info.converged for r in found)
+    evidence = [r.log_evidence for r in found]
+    narrow = [np.sqrt(np.linalg.eigvalsh(moments(r)[1])[0]) for r in found]
+    wide = [np.sqrt(np.linalg.eigvalsh(moments(r)[1])[1]) for r in found]
+    assert wide[1] > 100 * narrow[1]
+    assert evidence[0] == pytest.approx(evidence[1], abs=0.01)
+    assert narrow[0] == pytest.approx(narrow[1], rel=0.01)
