@@ -159,7 +159,7 @@ class Finite:
         return jnp.zeros(0, site.dtype)
 
     def unit(self, eta: jax.Array) -> jax.Array:
-        """1 for log odds up to 1 in size, else their size; the sd of a nearly certain value would be too small a unit."""
+        """The units 1 + |η|, because the sd of a nearly certain value would be too small a unit."""
         return 1.0 + jnp.abs(eta)
 
     def proper(self, eta: jax.Array) -> jax.Array:
