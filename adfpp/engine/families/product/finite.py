@@ -53,7 +53,7 @@ class Finite(Exponential):
 
     @override
     def unit(self, eta: jax.Array) -> jax.Array:
-        """One, and relative beyond one; a standard deviation would vanish where a component is almost certain."""
+        """The units are 1 + |η|: the standard deviation of an almost certain value would be too small a unit."""
         return 1.0 + jnp.abs(eta)
 
     @override
