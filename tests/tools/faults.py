@@ -60,7 +60,7 @@ FAULTS = (
         "adfpp/engine/kernel.py",
         "    window = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), window, before)\n",
         "",
-        ("tests/learn/test_adf.py",),
+        ("tests/engine/test_kernel.py", "tests/learn/test_adf.py"),
     ),
     Fault(
         "evidence-not-summed",
@@ -108,7 +108,7 @@ FAULTS = (
         "adfpp/engine/families/product/marginals.py",
         "size = jnp.sum(jnp.abs(effects[:, component.candidates]), (0, 2))",
         "size = jnp.sum(effects[:, component.candidates], (0, 2))",
-        ("tests/engine/test_lone_pieces.py", "tests/learn/test_products.py"),
+        ("tests/engine/families/product/test_more_marginals.py", "tests/learn/test_products.py"),
     ),
     # ------------------------------------------------------------------------------------------ model
     Fault(
@@ -166,7 +166,7 @@ FAULTS = (
         "adfpp/learn/ep/schedules.py",
         "size = problem.distance(before, current.belief) / damping",
         "size = problem.distance(before, current.belief)",
-        ("tests/learn/test_ep.py",),
+        ("tests/learn/test_more_schedules.py", "tests/learn/test_ep.py"),
     ),
     Fault(
         "quantiles-turned-round",
@@ -190,7 +190,7 @@ FAULTS = (
         "adfpp/learn/ep/sweeps.py",
         "- 0.5 * float(off @ off) + float(log_volume) + float(rows) + added",
         "- 0.5 * float(off @ off) + float(log_volume) + float(rows)",
-        ("tests/learn/test_ep.py",),
+        ("tests/learn/test_more_sweeps.py", "tests/learn/test_ep.py"),
     ),
     Fault(
         "info-in-another-order",
@@ -225,7 +225,7 @@ FAULTS = (
         theta = learner.get_posterior(state).draw(keys[0], _DRAWS)
         replicas = joint.replicate(keys[1], theta, int(batch[0]))
 """,
-        ("tests/judge/test_check.py",),
+        ("tests/judge/test_ranks.py", "tests/judge/test_check.py"),
     ),
     Fault(
         "narrow-posterior-passes",
