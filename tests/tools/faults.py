@@ -60,7 +60,7 @@ FAULTS = (
         "adfpp/engine/kernel.py",
         "    window = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), window, before)\n",
         "",
-        ("tests/engine/test_kernel.py", "tests/learn/test_adf.py"),
+        ("tests/engine/test_more_kernel.py", "tests/learn/test_adf.py"),
     ),
     Fault(
         "evidence-not-summed",
