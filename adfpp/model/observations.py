@@ -282,6 +282,8 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
     for name in dict.fromkeys(n for c in plan.components for n in c.names):
         value = jnp.asarray(seen.observations[name].value)
         each = elements(seen.observations[name].fn, value)
+        if each.mask is not None:
+            each = elements(seen.observations[name].fn, _possible_where_masked(each, value))
         count = each.log_prob.size
         every = jnp.ones(count, bool)
         out.counted[name] = every if each.mask is None else each.counted().reshape(-1)
@@ -296,6 +298,21 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
     for s in plan.latents:
         out.prior[s.name] = prior_elements(seen.latents[s.name], s, theta, plan.start)
     return out
+
+
+def _possible_where_masked(each: Elements, value: jax.Array) -> jax.Array:
+    """The value with something in the support in the place of masked elements.
+
+    They do not count, but some rules take derivatives of the sum in which they stand, and the derivative of a density
+    at NaN would make those of the other elements NaN, too.
+    """
+    event = tuple(each.inner.event_shape)
+    value = jnp.broadcast_to(value, each.shape + event)
+    try:
+        possible = each.inner.support.feasible_like(value)
+    except NotImplementedError:
+        return value
+    return jnp.where(each.counted().reshape(each.shape + (1,) * len(event)), value, possible)
 
 
 def _base(plan: LocalPlan, seen: Visit, inputs: Sequence[Any]) -> tuple[jax.Array, jax.Array]:

@@ -1,6 +1,7 @@
 """One row as factors: every way to write a likelihood, with masks and Jacobians."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +83,27 @@ def test_masked_elements_are_left_out() -> None:
             sample("y", dist.Normal((x @ w)[:, None], SCALE).mask(~jnp.isnan(y)), obs=y)
 
     assert_exact(learned(model, X, y), np.concatenate([X[SEEN], X]), np.concatenate([Y[SEEN], Y]))
+
+
+def test_a_masked_value_beside_a_seen_one_of_the_same_local_latent_is_left_out() -> None:
+    """Two measurements of what is drawn for a row hang together, and the second one is missing."""
+
+    def model(x: Array, y: Array, v: Array) -> None:
+        w = weights()
+        with rows(x):
+            z = sample("z", dist.Normal(0.0, 0.4))
+            sample("y", dist.Normal(x @ w + z, SCALE), obs=y)
+            sample("v", dist.Normal(z, SCALE).mask(~jnp.isnan(v)), obs=v)
+
+    mean, covariance, info = learned(model, X, Y, np.full(len(Y), np.nan))
+    np.testing.assert_array_equal(info.status, 0)
+    noise = SCALE**2 + 0.4**2  # of y about x @ w, the local latent integrated out
+    precision = np.eye(2) + X.T @ X / noise
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, X.T @ Y / noise), atol=1e-5)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), atol=1e-5)
+    normal: Any = stats.multivariate_normal  # its stubs know scalar covariances only
+    evidence = normal.logpdf(Y, np.zeros(len(Y)), X @ X.T + noise * np.eye(len(Y)))
+    np.testing.assert_allclose(np.sum(info.log_z), evidence, atol=1e-5)
 
 
 def factor_per_row(x: Array, y: Array) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from adfpp.distributions import Probit, Rosenblatt
-from adfpp.engine.tilt import ACCURATE, AUTO, Quadrature, Tilted, rosenblatt_tilt
+from adfpp.engine.tilt import ACCURATE, AUTO, Landmarks, Quadrature, Tilted, rosenblatt_tilt
 from adfpp.engine.trace import scalar_factor
 from benchmarks.accuracy import BATTERY, Likelihood
 from tests.engine.tilt.common import Line, quadrature_of, stacked, worst
@@ -125,6 +125,29 @@ def test_a_log_concave_factor_narrows_and_its_mirror_image_mirrors(distance: flo
     assert out.log_z[0] <= 1e-7
     assert_allclose(out.log_z[0], out.log_z[1], atol=2e-6)
     assert_allclose(out.shift[0], -out.shift[1], atol=2e-6 * float(out.root[0, 0, 0]))
+
+
+def test_a_narrow_peak_at_a_landmark_is_found_in_any_units() -> None:
+    """Half of the mass lies in a peak between the nodes, 0.01 cavity standard deviations wide."""
+    at, width = 0.2, 0.01  # in cavity standard deviations
+
+    def one(sd: jax.Array) -> Tilted:
+        where = 3.0 + at * sd
+
+        def log_factor(h: jax.Array) -> jax.Array:
+            return jnp.logaddexp(0.0, math.log(1.0 / width) - 0.5 * ((h[0] - where) / (width * sd)) ** 2)
+
+        return DEFAULT(log_factor, jnp.array([3.0]), sd[None, None], Landmarks(where[None], 1))
+
+    out = jax.jit(lambda sds: jax.lax.map(one, sds))(jnp.array([0.05, 1.0, 20.0]))
+    # the cavity is N(0, 1), and the peak is a multiple of a Gaussian density: their product is one, too
+    variance = width**2 / (1.0 + width**2)
+    mass = math.exp(-0.5 * at**2 / (1.0 + width**2)) / math.sqrt(1.0 + width**2)
+    mean, share = at / (1.0 + width**2), mass / (1.0 + mass)
+    spread = (1.0 - share) + share * variance + share * (1.0 - share) * mean**2
+    assert_allclose(out.log_z, math.log1p(mass), atol=1e-6)
+    assert_allclose(out.shift[:, 0], share * mean, atol=1e-6)
+    assert_allclose(out.root[:, 0, 0], math.sqrt(spread), atol=1e-6)
 
 
 def test_float32_is_kept_and_good_to_its_rounding(float32: None) -> None:

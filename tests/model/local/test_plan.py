@@ -149,3 +149,24 @@ def test_refuses_too_many_combinations() -> None:
     assert "'bits_of'" in message
     assert "512 combinations" in message
     assert "MixtureSameFamily" in message
+
+
+def test_a_prior_that_moves_with_a_latent_ties_the_row_to_it() -> None:
+    """A random effect around an unknown mean: the rows learn of the mean, as of one with the effects integrated out."""
+
+    def model(x: Array, y: Array = None) -> None:
+        w = weights()
+        with numpyro.plate("rows", x.shape[0]):
+            z = sample("z", dist.Normal(x @ w, 0.7))
+            sample("y", dist.Normal(z, 0.5), obs=y)
+
+    result = run(model, X, y=Y)
+    noise = 0.7**2 + 0.5**2
+    precision = np.eye(2) + X.T @ X / noise
+    root = np.asarray(result.state.belief.scale)
+    np.testing.assert_allclose(result.state.belief.mean, np.linalg.solve(precision, X.T @ Y / noise), atol=1e-6)
+    np.testing.assert_allclose(root @ root.T, np.linalg.inv(precision), atol=1e-6)
+    evidence = stats.multivariate_normal(np.zeros(len(Y)), X @ X.T + noise * np.eye(len(Y))).logpdf(Y)
+    np.testing.assert_allclose(np.sum(result.info.log_z), evidence, atol=1e-6)
+    (latent,) = program(model, X, y=Y).local
+    assert not latent.exact and latent.how == "joint field with a Gaussian base fitted to draws of its prior"
