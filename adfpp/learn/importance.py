@@ -189,7 +189,9 @@ class Reweighted:
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, np.ndarray]:
         """Draws ``{latent: (*sample_shape, *shape)}``, resampled by weight, as NumPyro's ``Predictive`` takes them."""
         sample_shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        chosen = np.asarray(jax.random.choice(rng_key, len(self.log_weights), sample_shape, p=jnp.exp(self.log_weights)))
+        chosen = np.asarray(
+            jax.random.choice(rng_key, len(self.log_weights), sample_shape, p=jnp.exp(self.log_weights))
+        )
         return {name: a[chosen] for name, a in self.draws.items()}
 
     def __repr__(self) -> str:
