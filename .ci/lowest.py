@@ -1,4 +1,4 @@
-"""Prints the lowest versions that pyproject.toml allows, as constraints for pip: ``numpy>=2.0`` becomes ``numpy==2.0``.
+"""Prints the lowest versions that pyproject.toml allows, as constraints for pip: ``numpy>=2.2`` becomes ``numpy==2.2``.
 
 The tools of the tests have no lower bounds and are left alone, as is what only builds the package.
 """

@@ -252,7 +252,7 @@ def test_newer_format_is_refused(tmp_path: Path):
     header = json.loads(arrays["header"].tobytes()) | {"format_version": 3, "adfpp": "9.1"}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with (tmp_path / "c").open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
     with pytest.raises(CheckpointError, match="adfpp 9.1 in format 3.*Install a newer adfpp"):
         adfpp.load(tmp_path / "c", LINE, **points())
 
