@@ -2,60 +2,12 @@
 
 import importlib
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# After `import arviz` 1.x, NumPyro must be imported as a whole before any of its modules is, or else it is run twice.
-import numpyro as _numpyro  # noqa: F401
-
-from adfpp import distributions
 from adfpp._version import __version__ as __version__
-from adfpp.engine import dynamics
-from adfpp.engine.dynamics import Discount, OrnsteinUhlenbeck, RandomWalk
-from adfpp.engine.status import Status
-from adfpp.engine.tilt import Moments, MonteCarlo, Quadrature, Tilted
-from adfpp.io.checkpoint import CheckpointError, load, save
-from adfpp.judge.check import check
-from adfpp.judge.compare import compare
-from adfpp.learn.adf import ADF, RowRefused
-from adfpp.learn.ep import EP
-from adfpp.learn.posterior import Posterior
-from adfpp.learn.smoothing import smooth
-from adfpp.learn.stream import NotConverged, RowsMarked
-from adfpp.model import ModelError
-from adfpp.model.closed_forms import register_tilt
-from adfpp.model.priors import PriorError
-from adfpp.show.export import ExportWarning, loo, to_arviz
 
-__all__ = [
-    "ADF",
-    "EP",
-    "CheckpointError",
-    "Discount",
-    "ExportWarning",
-    "ModelError",
-    "Moments",
-    "MonteCarlo",
-    "NotConverged",
-    "OrnsteinUhlenbeck",
-    "Posterior",
-    "PriorError",
-    "Quadrature",
-    "RandomWalk",
-    "RowRefused",
-    "RowsMarked",
-    "Status",
-    "Tilted",
-    "check",
-    "compare",
-    "distributions",
-    "dynamics",
-    "load",
-    "loo",
-    "register_tilt",
-    "save",
-    "smooth",
-    "to_arviz",
-]
+if TYPE_CHECKING:
+    from adfpp._public import *  # noqa: F403
 
 # Names of the first edition that are reached through their modules now. They keep working for one release.
 _MOVED = {
@@ -88,7 +40,15 @@ _MOVED_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the first edition, with a warning that says where they are now."""
+    """Imports the public names when one of them is first used, so that ``adfpp --help`` does not import JAX.
+
+    Names of the first edition come with a warning that says where they are now.
+    """
+    if name == "__all__" or not name.startswith("__"):  # Python itself asks for names such as __path__
+        public = importlib.import_module("adfpp._public")
+        globals().update({key: getattr(public, key) for key in ("__all__", *public.__all__)})
+    if name in globals():  # a public name, or a package that they have imported, such as adfpp.learn
+        return globals()[name]
     if name in _MOVED:
         new = f"{_MOVED[name]}.{name}"
         found = getattr(importlib.import_module(_MOVED[name]), name)
@@ -99,3 +59,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'adfpp' has no attribute {name!r}")
     warnings.warn(f"adfpp.{name} is now {new}; the old name will go in 0.3.", DeprecationWarning, stacklevel=2)
     return found
+
+
+def __dir__() -> list[str]:
+    """The public names, too, before one of them is used."""
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,6 +1,7 @@
 """What each command does: ``explain``, ``stream``, ``check``, ``compare``, ``reproduce``."""
 
 import argparse
+import importlib.util
 import os
 import sys
 import time
@@ -91,7 +92,7 @@ def check(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """Measures fast posteriors against a reference."""
-    out, names = output_folder(args.out), _run_names(args.runs)
+    out, names = output_folder(args.out, "a report"), _run_names(args.runs)
     _refuse_dynamics("compare", args)
     with jax.enable_x64(not args.float32):
         with Stop() as stop:
@@ -139,6 +140,11 @@ def reproduce(args: argparse.Namespace) -> int:
     if pages and not pages.is_dir():
         raise UsageError(f"There is no folder {pages} with pages to fill in.")
     laboratory.chosen(names)  # refuses a wrong name before hours of work
+    if (out or pages) and not importlib.util.find_spec("matplotlib"):
+        without = "Matplotlib, which draws the pictures, is not installed: pip install 'adfpp[papers]'."
+        if pages:
+            raise UsageError(f"The pages show pictures. {without}")
+        print(f"adfpp: only tables and numbers are written. {without}", file=sys.stderr)
     # a short run mostly compiles, on one core; a long one computes, on all of them
     jobs = args.jobs or (min(JOBS, os.cpu_count() or 1) if args.quick else 1)
     failed, total, by_chance, begin = [], 0, 0.0, time.perf_counter()

@@ -314,12 +314,25 @@ def checkpoint_path(text: str | None) -> Path | None:
     return path
 
 
-def output_folder(text: str | None) -> Path | None:
-    """The folder for results, created if there is none."""
+def output_folder(text: str | None, *also: str) -> Path | None:
+    """The folder for results, created if there is none.
+
+    Args:
+        text: Its path, or None.
+        also: What is written beside netCDF files: "a report".
+    """
     if text is None:
         return None
-    # checked before hours of work, not after
-    if not any(importlib.util.find_spec(name) for name in ("h5netcdf", "netCDF4")):
-        raise UsageError("--out writes netCDF files by h5netcdf, which is not installed: pip install 'adfpp[netcdf]'.")
+    for what, packages, title, extra in _WRITERS:  # checked before hours of work, not after
+        if what in ("netCDF files", *also) and not any(importlib.util.find_spec(name) for name in packages):
+            raise UsageError(f"--out writes {what} by {title}, which is not installed: pip install 'adfpp[{extra}]'.")
     Path(text).mkdir(parents=True, exist_ok=True)
     return Path(text)
+
+
+# What is written, the packages one of which is needed, the name of the one to install, and the extra that brings it.
+_WRITERS = (
+    ("netCDF files", ("h5netcdf", "netCDF4"), "h5netcdf", "netcdf"),
+    ("a report", ("jinja2",), "Jinja2", "report"),
+    ("a report", ("matplotlib",), "Matplotlib", "report"),
+)

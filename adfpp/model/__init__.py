@@ -20,6 +20,8 @@ This is the only package that knows NumPyro's internals. ``read`` turns a model 
     environment, reference the surroundings of a model function, as a key; a model inside of pickles
 """
 
+import numpyro as _numpyro  # noqa: F401 (as a whole, before its modules: see adfpp._public)
+
 from adfpp.model.arguments import Model, ModelError, bind, is_array, refuse_clashes
 from adfpp.model.check import RowCheck
 from adfpp.model.elements import stripped

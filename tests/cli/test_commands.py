@@ -1,5 +1,6 @@
 """The commands other than ``stream``: each does what Python does, prints it and writes it."""
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,19 @@ def test_missing_netcdf_is_noticed_before_the_work(run: Run, monkeypatch: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, out, err = run(*STREAM, "d.csv", "--checkpoint", "c", "--out", "o")
     assert code == 1 and "pip install 'adfpp[netcdf]'" in err and not Path("c").exists() and not Path("o").exists()
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])
+def test_a_report_that_cannot_be_written_is_noticed_before_the_work(
+    run: Run, monkeypatch: pytest.MonkeyPatch, missing: str
+):
+    """Before NUTS runs, and before anything is read or written."""
+    monkeypatch.setattr(adfpp, "compare", lambda *args, **kwargs: pytest.fail("it was run"))
+    monkeypatch.setitem(sys.modules, missing, None)  # as if it were not installed
+    code, out, err = run("compare", "m.py", "--data", "d.csv", "--rows", "y=label,x=a+b", "--out", "o")
+    assert code == 1 and out == "" and not Path("o").exists()
+    assert err.lower().startswith(f"adfpp: --out writes a report by {missing}, which is not installed")
+    assert "pip install 'adfpp[report]'" in err
 
 
 def test_compare_hands_over_and_writes(run: Run, monkeypatch: pytest.MonkeyPatch):

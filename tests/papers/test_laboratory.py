@@ -288,3 +288,37 @@ def test_tables_explain_tolerances() -> None:
         "c: 1e-10 allowed: rounding",
     ):
         assert line in explained.text() and f"*{line[0]}*{line[1:]}" in explained.markdown()
+
+
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+
+for name in ("matplotlib", "jinja2", "h5netcdf", "h5py", "netCDF4", "pyarrow", "sklearn", "statsmodels", "mpmath"):
+    sys.modules[name] = None  # as if it were not installed
+import adfpp.papers
+
+modules = [m.name for m in pkgutil.walk_packages(adfpp.papers.__path__, "adfpp.papers.")]
+for name in modules:
+    importlib.import_module(name)
+assert {"adfpp.papers.laboratory.picture", "adfpp.papers.theory.bona"} <= set(modules)
+"""
+
+
+def test_the_papers_need_no_extra(tmp_path: Path) -> None:
+    """All their modules are imported and a table is computed; that there is no picture is said, with the remedy."""
+    words = ["reproduce", "opper-linear", "--quick", "--out", str(tmp_path / "o")]
+    runs = f"sys.exit(main({words}) or main(['reproduce', '--all', '--pages', '.']))"
+    code = f"{WITHOUT_EXTRAS}\nfrom adfpp.cli import main\n{runs}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PAGES.parents[1], capture_output=True, text=True)
+    table, pages = [line for line in done.stderr.splitlines() if line.startswith("adfpp: ")]
+    assert done.returncode == 1 and "are within their bands" in done.stdout
+    assert {path.name for path in (tmp_path / "o").iterdir()} == {"opper-linear.json", "opper-linear.md"}
+    assert table.startswith("adfpp: only tables and numbers are written. Matplotlib")
+    assert pages.startswith("adfpp: The pages show pictures. Matplotlib") and "pip install 'adfpp[papers]'" in pages
+
+
+def test_a_picture_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    with pytest.raises(ImportError, match=r'need Matplotlib: pip install "adfpp\[papers\]"'):
+        draw(record())

@@ -5,6 +5,8 @@ learning rate, `bayes` those whose rate comes from a belief or from the order pa
 fit a linear combination of the functions in `bases`. `fits` runs a baseline for `adfpp.compare`.
 """
 
+import numpyro as _numpyro  # noqa: F401 (as a whole, before its modules: see adfpp._public)
+
 from adfpp.papers.baselines.base import Estimate, Info, Learner, Result, State
 from adfpp.papers.baselines.bases import Basis, Fourier, Polynomial, RadialBasis
 from adfpp.papers.baselines.bayes import NaturalGradient, ScalarBOnA, VariationalOptimum

@@ -30,8 +30,12 @@ def draw(record: Record) -> "Figure":
     Args:
         record: A record with at least one panel.
     """
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'The pictures need Matplotlib: pip install "adfpp[papers]"', name=error.name
+        ) from error
     if not record.panels:
         raise ValueError(f"The record of {record.name} has no panels, so there is nothing to draw.")
     across = min(ACROSS, len(record.panels))

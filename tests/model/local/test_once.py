@@ -40,3 +40,14 @@ def test_equal_parts_are_evaluated_once() -> None:
     assert count(once, "sin", x, w) == 2
     for got, expected in zip(once(x, w), visits(x, w), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-15)
+
+
+def test_a_key_among_the_constants_is_evaluated_as_it_is() -> None:
+    """A random key that the function closes over shows no numbers that could be compared."""
+    key = jax.random.key(3)
+
+    def f(x: jax.Array) -> list[jax.Array]:
+        return [x + jax.random.normal(key), x * jax.random.normal(key)]
+
+    for got, expected in zip(evaluated_once(f)(jnp.asarray(0.7)), f(jnp.asarray(0.7)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-15)
