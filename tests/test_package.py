@@ -148,7 +148,7 @@ def test_the_source_distribution_holds_what_its_tests_need(built: Built) -> None
         "tests/judge/test_verdict.py",
         "tests/learn/test_importance.py",
         "tests/model/test_arguments.py",
-        "tests/model/local/test_once.py",
+        "tests/engine/trace/test_once.py",
         "tests/model/priors/test_density.py",
         "tests/papers/test_laboratory.py",
         "tests/show/test_report.py",

@@ -12,7 +12,7 @@ from numpyro.distributions.transforms import IdentityTransform
 from adfpp.engine.factor import Factor, LocalBase, Observation
 from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import ClosedForm, Moments
-from adfpp.engine.trace import Trace, trace
+from adfpp.engine.trace import Trace, evaluated_once, trace
 from adfpp.model.arguments import Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.elements import AnyDistribution, Elements, elements, is_factor
@@ -27,7 +27,6 @@ from adfpp.model.local import (
     plan_locals,
     prior_elements,
 )
-from adfpp.model.local.once import evaluated_once
 from adfpp.model.visit import Sampled, Visit, prior_draws_of, quiet, visit
 
 Put = Callable[[ArrayLike], int]  # keeps an array as an output of the row and returns its position

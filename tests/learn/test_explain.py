@@ -16,7 +16,7 @@ def test_the_plan_of_a_hierarchy() -> None:
         ("tau", (), 1, "exp"),
         ("a", (models.GROUPS,), models.GROUPS, "identity"),
     ]
-    assert plan.latents[0].prior != "factors, see below" and plan.latents[2].prior == "factors, see below"
+    assert plan.latents[0].prior != "prior factors, see below" and plan.latents[2].prior == "prior factors, see below"
     [factor] = plan.factors
     assert (factor.name, factor.count, factor.field_size, factor.rule) == ("y", 1, 1, "Quadrature")
     assert [(p.name, p.count) for p in plan.priors] == [("a", models.GROUPS)]
@@ -32,7 +32,7 @@ def test_the_plan_of_a_product() -> None:
     x, y, _ = models.rows()
     plan = adfpp.ADF(models.signs).explain(x, y=y)
     [sign] = plan.latents
-    assert sign.family == "bernoulli" and sign.transform == "own space" and plan.family.startswith("product")
+    assert sign.family == "bernoulli" and sign.transform == "native space" and plan.family.startswith("product")
     assert "bernoulli" in str(plan)
 
 

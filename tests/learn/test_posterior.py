@@ -255,7 +255,7 @@ PRIORS: dict[str, tuple[Any, tuple[float, float]]] = {
 
 @pytest.mark.parametrize("kind", PRIORS)
 def test_log_prob_integrates_to_one(kind: str) -> None:
-    """Over the site's own space."""
+    """Over the latent's native space."""
     prior, (low, high) = PRIORS[kind]
 
     def model(y: Array) -> None:

@@ -50,7 +50,7 @@ def test_coupled_latents_start_from_their_moments() -> None:
     draws = 4096  # that the first sites are made from
     np.testing.assert_array_less(np.abs(mean - [0.0, 1.0, 1.0]), 5 * np.sqrt(variance / draws))
     np.testing.assert_allclose(np.diag(covariance), variance, rtol=5 * np.sqrt(6.0 / draws))
-    assert how[1].startswith("factors")
+    assert how[1].startswith("prior factors")
 
 
 def test_heavy_tails_among_coupled_latents() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Literal
 
-from adfpp.engine.trace import bind
+from adfpp.engine.trace.interpret import bind
 
 
 def evaluated_once(f: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.model.local.once import evaluated_once
+from adfpp.engine.trace.once import evaluated_once
 
 
 def count(f: Any, name: str, *args: Any) -> int:
