@@ -23,7 +23,7 @@ def test_the_plan_of_a_hierarchy() -> None:
     assert set(plan.rows) == {"x", "group", "y"} and plan.constants == () and plan.local == ()
     assert plan.family == "full" and plan.size == 2 + models.GROUPS
     text = str(plan)
-    for words in ("mu", "tau", "exp", "1-dimensional integral", "factors of the prior", "group"):
+    for words in ("mu", "tau", "exp", "1-dimensional integral", "prior factors, visited repeatedly", "group"):
         assert words in text
 
 
