@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -202,7 +201,7 @@ def _run_names(text: str) -> list[str]:
     return names
 
 
-def _run_called(name: str, inputs: Inputs) -> Any:
+def _run_called(name: str, inputs: Inputs) -> object:
     """``ADF``, ``EP``, or variational inference with one of NumPyro's guides."""
     if name in ("adf", "ep"):
         return inputs.adf if name == "adf" else inputs.ep

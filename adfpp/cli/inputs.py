@@ -29,6 +29,7 @@ from adfpp.io.rows import Rows, read_rows
 from adfpp.io.tables import Table
 
 Constant: TypeAlias = int | float | str | bool | None
+Saved: TypeAlias = Mapping[str, Any]  # what a checkpoint keeps beside the state
 
 _DYNAMICS = {
     "random-walk": adfpp.RandomWalk,
@@ -68,7 +69,7 @@ def table_of(data: str, stop: Stop, header: Sequence[str] | None = None) -> Tabl
     return Csv("standard input", lambda: source, live=True, header=header)
 
 
-def read_inputs(args: argparse.Namespace, table: Table, saved: Mapping[str, Any] | None = None) -> Inputs:
+def read_inputs(args: argparse.Namespace, table: Table, saved: Saved | None = None) -> Inputs:
     """The learner, its rows and its constants.
 
     Args:
@@ -81,7 +82,7 @@ def read_inputs(args: argparse.Namespace, table: Table, saved: Mapping[str, Any]
     parameters = {n: p for n, p in signature.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     settings = _settings(args.set)
     rows = _rows(args, table, saved, [n for n in parameters if n not in settings], parameters)
-    constants: dict[str, Any] = {name: _constant(text, name, rows) for name, text in settings.items()}
+    constants: dict[str, Constant] = {name: _constant(text, name, rows) for name, text in settings.items()}
     takes_any = any(p.kind == p.VAR_KEYWORD for p in signature.values())
     _check_arguments(args.model, parameters, takes_any, rows, constants)
     options: dict[str, Any] = {
@@ -96,7 +97,7 @@ def read_inputs(args: argparse.Namespace, table: Table, saved: Mapping[str, Any]
 def _rows(
     args: argparse.Namespace,
     table: Table,
-    saved: Mapping[str, Any] | None,
+    saved: Saved | None,
     names: Sequence[str],
     parameters: Mapping[str, inspect.Parameter],
 ) -> Rows:
@@ -160,7 +161,7 @@ def _same_mapping(given: str | None, kept: str) -> tuple[Assignment, ...]:
     return mapping
 
 
-def model_named(name: str) -> Callable[..., Any]:
+def model_named(name: str) -> Callable[..., object]:
     """The model ``path.py:function``, or the one with this name in the folder ``models``."""
     path, colon, function = name.rpartition(":")
     if not colon:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 import adfpp
-from adfpp.cli.inputs import Inputs
+from adfpp.cli.inputs import Inputs, Saved
 from adfpp.cli.options import CHUNK, EVERY, LIVE_CHUNK, UsageError
 from adfpp.cli.progress import row_bar, shows_progress
 from adfpp.cli.signals import Stop
@@ -57,9 +57,7 @@ class Stream:
         log: What happened to the rows.
     """
 
-    def __init__(
-        self, args: argparse.Namespace, inputs: Inputs, path: Path | None, saved: Mapping[str, Any] | None
-    ) -> None:
+    def __init__(self, args: argparse.Namespace, inputs: Inputs, path: Path | None, saved: Saved | None) -> None:
         self.log = Log("totals", 0, None)
         self.pending: dict[str, np.ndarray] = {}
         self._args, self._inputs, self._path = args, inputs, path
@@ -197,9 +195,9 @@ class Stream:
         )
 
 
-def fill_in_options(args: argparse.Namespace, saved: Mapping[str, Any] | None) -> None:
+def fill_in_options(args: argparse.Namespace, saved: Saved | None) -> None:
     """Sets the options that are not given: as the checkpoint remembers them, else to their defaults."""
-    settings: dict[str, Any] = {"family": "full", "moments": "auto", "dynamics": None, "set": [], "seed": 0}
+    settings: dict[str, object] = {"family": "full", "moments": "auto", "dynamics": None, "set": [], "seed": 0}
     settings |= {"chunk": LIVE_CHUNK if args.data == "-" else CHUNK, "every": EVERY, "float32": False}
     settings |= saved["settings"] if saved is not None else {}
     for name in _REMEMBERED:
@@ -210,7 +208,7 @@ def fill_in_options(args: argparse.Namespace, saved: Mapping[str, Any] | None) -
         raise UsageError(f"--chunk and --every take whole numbers from 1 on; they are {args.chunk} and {args.every}.")
 
 
-def _counts_by_code(counts: Any, path: Path) -> np.ndarray:
+def _counts_by_code(counts: object, path: Path) -> np.ndarray:
     """How many rows had each status, by its code now, from the counts by name in a checkpoint."""
     known = {status.name for status in adfpp.Status}
     if not isinstance(counts, Mapping) or not set(counts) <= known:

@@ -19,6 +19,7 @@ import numpy as np
 from adfpp._version import __version__
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Header: TypeAlias = dict[str, Any]  # JSON, as it is read back from a checkpoint
 
 FORMAT = "adfpp checkpoint"
 VERSION = 2  # of the format. The first one had only ADF, and no site approximations of priors
@@ -37,7 +38,7 @@ class Archive(NamedTuple):
         arrays: The arrays by name.
     """
 
-    header: dict[str, Any]
+    header: Header
     arrays: dict[str, np.ndarray]
 
 
@@ -100,12 +101,12 @@ def _starts_as_archive(path: Path) -> bool:
     return False
 
 
-def is_key(leaf: Any) -> bool:
+def is_key(leaf: np.ndarray | jax.Array) -> bool:
     """Whether a leaf of a state is a typed PRNG key."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def plain_array(leaf: Any) -> tuple[np.ndarray, str | None]:
+def plain_array(leaf: np.ndarray | jax.Array) -> tuple[np.ndarray, str | None]:
     """A leaf of a state as a plain array, and the name of the generator if it is a typed PRNG key."""
     if is_key(leaf):
         return np.asarray(jax.random.key_data(leaf)), str(jax.random.key_impl(leaf))
@@ -118,7 +119,7 @@ def device_array(array: np.ndarray, generator: str | None) -> jax.Array:
     return leaf if generator is None else jax.random.wrap_key_data(leaf, impl=generator)
 
 
-def packed(value: Any, arrays: dict[str, np.ndarray]) -> Json:
+def packed(value: object, arrays: dict[str, np.ndarray]) -> Json:
     """A user's value as JSON, with its arrays moved out into ``arrays``."""
     if isinstance(value, Mapping):
         return {"dict": [[str(k), packed(v, arrays)] for k, v in value.items()]}

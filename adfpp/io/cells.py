@@ -46,7 +46,7 @@ def number(cell: Any) -> float:
         raise ValueError(str(cell)) from error
 
 
-def is_number(cell: Any) -> bool:
+def is_number(cell: object) -> bool:
     """Whether a cell can be read as a number."""
     try:
         number(cell)

@@ -28,7 +28,7 @@ class Checkpoint(NamedTuple):
     progress: dict[str, Any]
 
 
-def save(path: str | os.PathLike[str], learner: Learner, state: Any, **progress: Any) -> None:
+def save(path: str | os.PathLike[str], learner: Learner, state: object, **progress: object) -> None:
     """Writes a checkpoint, whole or not at all: a file of this name is replaced once the new one is safely on disk.
 
     Example:
@@ -98,7 +98,7 @@ def peek(path: str | os.PathLike[str]) -> dict[str, Any]:
     return archive.unpacked(header["progress"], arrays)
 
 
-def _check_names(path: Path, header: dict[str, Any], names: Sequence[str]) -> None:
+def _check_names(path: Path, header: archive.Header, names: Sequence[str]) -> None:
     """Refuses a state that is made of other arrays than the learner's."""
     saved = [entry["name"] for entry in header["state"]]
     if names == saved:
@@ -113,7 +113,7 @@ def _check_names(path: Path, header: dict[str, Any], names: Sequence[str]) -> No
     raise _mismatch(path, [f"the state is made of {saved} in the checkpoint and of {names} here"])
 
 
-def _check_array(path: Path, name: str, array: np.ndarray, leaf: Any) -> None:
+def _check_array(path: Path, name: str, array: np.ndarray, leaf: np.ndarray | jax.Array) -> None:
     """Refuses an array of another shape or dtype than the learner's; a PRNG key may be of another kind."""
     if archive.is_key(leaf) or (array.shape == leaf.shape and array.dtype == leaf.dtype):
         return

@@ -14,16 +14,20 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
+from adfpp.engine.families import Family
 from adfpp.io.archive import Json
 from adfpp.learn.posterior import Posterior
 from adfpp.model import Joint, Latent, Program, stripped
 from adfpp.model.latents import theta_in_support
+
+T = TypeVar("T")
 
 _POINTS, _ROWS = 3, 4  # how many points and rows the model is probed at: few, as one of each shows most changes
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # relative: another version of JAX may change the last digits
@@ -49,7 +53,7 @@ def fingerprint(learner: Learner, program: Program) -> dict[str, Json]:
         learner: What made the state.
         program: Its model, as it was read.
     """
-    entries: dict[str, Any] = {
+    entries: dict[str, Json] = {
         "learner": _learner(learner),
         "precision": str(np.dtype(program.dtype)),
         "family": _family(program.family),
@@ -94,14 +98,14 @@ def probes(program: Program) -> dict[str, Any]:
     parameters = inspect.signature(program.model).parameters
     first = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_ONLY and n in bound]
     joint = Joint(program, tuple(bound.pop(n) for n in first), bound)
-    values: dict[str, Any] = {"transforms": joint.log_volume(theta)}
+    values: dict[str, npt.ArrayLike] = {"transforms": joint.log_volume(theta)}
     values |= {f"values of site {n!r}": v for n, v in program.constrain(jnp.asarray(theta)).items()}
     values |= {f"log prior of site {n!r}": v for n, v in joint.log_prior(theta).items()}
     values |= {f"log-likelihood of site {n!r}": v for n, v in joint.log_likelihood(theta).items()}
     return _as_read_back({name: _summed(np.asarray(v)) for name, v in values.items()})
 
 
-def changed_probes(there: Mapping[str, Any], program: Program) -> list[str]:
+def changed_probes(there: Mapping[str, npt.ArrayLike], program: Program) -> list[str]:
     """Which of the model's numbers are not those in a checkpoint, in words."""
     tolerance = _TOLERANCE.get(str(np.dtype(program.dtype)), 1e-2)
     return [
@@ -114,12 +118,12 @@ def changed_probes(there: Mapping[str, Any], program: Program) -> list[str]:
 # ---------------------------------------------------------------------------------------------- fingerprint
 
 
-def _learner(learner: Learner) -> dict[str, Any]:
+def _learner(learner: Learner) -> dict[str, Json]:
     """Which learner it is and, where it visits rows again, what its site approximations stand for.
 
     How it gets there (damping, tolerance, sweeps, batches, the order of visits) may change from one call to the next.
     """
-    out: dict[str, Any] = {"type": type(learner).__name__}
+    out: dict[str, Json] = {"type": type(learner).__name__}
     power, schedule = getattr(learner, "power", None), getattr(learner, "schedule", None)
     if power is not None and schedule is not None:
         sites = {"stochastic": "tied across rows", "window": "of the last rows"}.get(schedule, "of each row")
@@ -127,7 +131,7 @@ def _learner(learner: Learner) -> dict[str, Any]:
     return out
 
 
-def _family(family: Any) -> dict[str, Any]:
+def _family(family: Family) -> dict[str, Json]:
     """A family as its name and its numbers; one that is made of parts by the families of the latents in them."""
     parts = getattr(family, "parts", None)
     if parts is None:
@@ -135,8 +139,8 @@ def _family(family: Any) -> dict[str, Any]:
     return {"type": type(family).__name__, **{f"site {n!r}": p.family.name for p in parts for n in p.names}}
 
 
-def _latent(latent: Latent) -> dict[str, Any]:
-    out: dict[str, Any] = {
+def _latent(latent: Latent) -> dict[str, Json]:
+    out: dict[str, Json] = {
         "shape": list(latent.shape),
         "unconstrained shape": list(latent.unconstrained_shape),
         "transform": type(stripped(latent.transform)).__name__,
@@ -148,7 +152,7 @@ def _latent(latent: Latent) -> dict[str, Any]:
     return out
 
 
-def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Any]]]:
+def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
     """The arguments of the model: what is constant, and the shapes of the rest."""
     layout, rows, shared = program.layout, iter(program.row_shapes), iter(_shared_shapes(program))
     fixed = iter(layout.fixed)
@@ -167,13 +171,13 @@ def _shared_shapes(program: Program) -> list[Any]:
     return [variable.aval for variable in program.trace.inputs[len(program.row_shapes) :]]
 
 
-def _described(strategy: Any) -> dict[str, Any]:
+def _described(strategy: Any) -> dict[str, Json]:
     """A frozen dataclass as its name and its numbers."""
     fields = {f.name: getattr(strategy, f.name) for f in dataclasses.fields(strategy)}
     return {"type": type(strategy).__name__, **{k: _digested(v) for k, v in fields.items()}}
 
 
-def _digested(value: Any) -> Any:
+def _digested(value: object) -> Json:
     if isinstance(value, Mapping):
         return {str(k): _digested(v) for k, v in value.items()}
     if isinstance(value, np.ndarray | np.generic | jax.Array):
@@ -185,7 +189,7 @@ def _digested(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else type(value).__name__
 
 
-def _as_read_back(value: dict[str, Any]) -> dict[str, Any]:
+def _as_read_back(value: dict[str, T]) -> dict[str, T]:
     """A value as it comes back from JSON, so that what was written and what is computed again compare equal."""
     return json.loads(json.dumps(value))
 
@@ -237,7 +241,7 @@ def _summed(values: np.ndarray) -> list[float]:
     return (flat @ np.linspace(1.0, 2.0, flat.shape[1])).tolist()
 
 
-def _invented(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _invented(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Fixed numbers that suit most arguments: 0 and 1 in turn, and others in between for real numbers."""
     count = math.prod(shape)
     numbers = np.array([0.0, 1.0, 0.5, 0.25, 2.0]) if np.issubdtype(dtype, np.inexact) else np.array([0, 1])

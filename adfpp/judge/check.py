@@ -21,15 +21,14 @@ from adfpp.engine.status import Status
 from adfpp.judge.ranks import calibration, left_out, one_step_ahead
 from adfpp.judge.runs import left_out_densities
 from adfpp.judge.verdict import Evidence, Grade, Settling, Verdict, verdict_by_itself
+from adfpp.learn.adf import ADF
 from adfpp.learn.ep import EP, EPInfo, EPState
 from adfpp.learn.importance import GOOD_K, Moved, Reweighted
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Run
 from adfpp.learn.stream import NotConverged, RowsMarked, announced
 from adfpp.model import Joint, refuse_clashes
 from adfpp.model.discrete import discrete_latents, levels
-
-_Prior = Posterior | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,11 +154,11 @@ def _measured(value: float, words: str) -> str:
 
 
 def check(
-    learner: Any,
-    state: Any,
+    learner: ADF | EP,
+    state: object,
     *args: Any,
     rng_key: jax.Array | None = None,
-    prior: _Prior = None,
+    prior: GivenPrior = None,
     orders: int = 4,
     predictions: int = 500,
     num_samples: int = 2000,
@@ -223,7 +222,7 @@ class _Task(NamedTuple):
     state: Any
     post: Posterior
     joint: Joint
-    prior: _Prior
+    prior: GivenPrior
     run: Run | None
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -330,7 +329,7 @@ def _check_adf(task: _Task, static: bool, announce: Callable[[str], None]) -> Ch
     return task.conclude(weighted, moved, *replay, order=_order_sensitivity(task))
 
 
-def _refuse_other_rows(state: Any, absorbed: int) -> None:
+def _refuse_other_rows(state: object, absorbed: int) -> None:
     """A state that has absorbed another number of rows was not reached by these."""
     rows = getattr(getattr(state, "state", state), "rows", absorbed)
     if int(rows) != absorbed:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
+
+T = TypeVar("T")
 
 REPEAT_FOR = 1.0  # seconds spent on repeating a run that has been compiled; 0 for a single repetition
 _REPETITIONS = 5  # at most: the fastest of five is repeatable to a few per cent
@@ -73,7 +75,7 @@ class Seconds(NamedTuple):
     sampling_seconds: float = np.nan
 
 
-def timed(run: Callable[[], Any], again: Callable[[], Any]) -> tuple[Any, Seconds]:
+def timed(run: Callable[[], T], again: Callable[[], object]) -> tuple[T, Seconds]:
     """Runs something twice or more: the first time with compilation, the fastest of the others without.
 
     Args:

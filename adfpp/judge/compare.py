@@ -36,7 +36,7 @@ from adfpp.judge.verdict import Errors, Reason, Verdict, named, verdict_beside_r
 from adfpp.learn.explain import Explanation
 from adfpp.learn.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
 from adfpp.learn.stream import announced
-from adfpp.model import Joint, Program, read, refuse_clashes
+from adfpp.model import Joint, Model, Program, read, refuse_clashes
 from adfpp.model.discrete import levels
 
 _ELPD_ROWS = 4096  # rows that leave-one-out looks at; the total is scaled up from them
@@ -67,8 +67,8 @@ class Comparison:
     elpd: dict[str, Elpd]
     explanation: Explanation | None
     learners: dict[str, Any]
-    data: tuple[tuple[Any, ...], dict[str, Any]]
-    options: dict[str, Any]
+    data: tuple[tuple[object, ...], dict[str, Any]]
+    options: dict[str, object]
 
     @property
     def truth(self) -> Fit:
@@ -105,7 +105,7 @@ class Comparison:
 
         tables = []
         for name, fit in self.fits.items():
-            columns: dict[str, Any] = {"run": name, "parameter": fit.names, "mean": fit.mean, "sd": fit.sd}
+            columns: dict[str, object] = {"run": name, "parameter": fit.names, "mean": fit.mean, "sd": fit.sd}
             if name != self.reference:
                 columns |= self._errors[name]._asdict()
             tables.append(pd.DataFrame(columns))
@@ -348,12 +348,12 @@ def _rounded(value: float) -> str:
 # ---------------------------------------------------------------------------------------------------- the runs
 
 
-def _is_learner(run: Any) -> bool:
+def _is_learner(run: object) -> bool:
     """Whether it is an online learner of a model."""
     return hasattr(run, "run") and hasattr(run, "get_posterior") and not isinstance(run, SVI | MCMC)
 
 
-def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
+def _refuse_unknown(runs: Mapping[str, object], reference: object) -> None:
     for name, run in runs.items():
         if not isinstance(run, SVI | MCMC | Comparable) and not _is_learner(run):
             raise TypeError(
@@ -376,7 +376,7 @@ def _refuse_unknown(runs: Mapping[str, Any], reference: Any) -> None:
         )
 
 
-def _model_of(runs: Mapping[str, Any], reference: Any) -> Any:
+def _model_of(runs: Mapping[str, Any], reference: Reference) -> Model:
     """The model of the first run that has one."""
     for run in [*runs.values(), reference]:
         if not isinstance(run, Comparable | str | Mapping):
@@ -388,7 +388,7 @@ def _model_of(runs: Mapping[str, Any], reference: Any) -> Any:
 
 
 def _read(
-    runs: Mapping[str, Any], model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    runs: Mapping[str, Any], model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[Program, Explanation | None]:
     """The model as the first online run reads it, or as an ``ADF`` would read it."""
     first: tuple[Program, Explanation] | None = None
@@ -412,8 +412,8 @@ def _fit(
     run: Any,
     program: Program,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     num_samples: int,
     svi_steps: int,
 ) -> Fit:

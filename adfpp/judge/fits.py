@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
 from adfpp.engine.status import Status
@@ -54,8 +55,8 @@ class Comparable(Protocol):
         name: str,
         program: Program,
         rng_key: jax.Array,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
         num_samples: int,
     ) -> "Fit":
         """Runs the learner on the model's rows and returns the fit."""
@@ -175,7 +176,7 @@ class Fit:
         rounding = 64 * float(jnp.finfo(self.program.dtype).eps)
         return native | (np.ptp(flat, 0) > rounding * np.abs(flat).max(0))
 
-    def _joined(self, values: Mapping[str, Any], axes: int) -> np.ndarray:
+    def _joined(self, values: Mapping[str, ArrayLike], axes: int) -> np.ndarray:
         """``(*lead, P)``: values ``{latent: (*lead, *shape)}`` with so many leading axes, as scalar parameters."""
         arrays = [np.asarray(values[latent.name]) for latent in self.program.latents]
         return np.concatenate([a.reshape((*a.shape[:axes], -1)) for a in arrays], -1)[..., self._varying]
@@ -364,7 +365,7 @@ def discrete_marginals(post: Posterior) -> list[np.ndarray]:
     return out
 
 
-def _quietly(diagnostic: Callable[[Any], Any], draws: np.ndarray) -> np.ndarray:
+def _quietly(diagnostic: Callable[[np.ndarray], ArrayLike], draws: np.ndarray) -> np.ndarray:
     """A diagnostic of ``(chain, draw, P)``; NaN, and no warning, where draws do not move."""
     with np.errstate(all="ignore"):
         return np.atleast_1d(np.asarray(diagnostic(draws)))

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from adfpp.engine.status import Status
+from adfpp.learn.adf import ADF
 from adfpp.learn.importance import GOOD_K, Reweighted, psislw
+from adfpp.learn.posterior import GivenPrior
 from adfpp.model import Joint
 
 _DRAWS = 200  # replications of a row behind its rank
@@ -35,14 +37,14 @@ class Replay(NamedTuple):
 
 
 def one_step_ahead(
-    learner: Any,
+    learner: ADF,
     joint: Joint,
     rng_key: jax.Array,
     order: np.ndarray,
-    prior: Any,
+    prior: GivenPrior,
     most: int,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
 ) -> Replay:
     """Absorbs the rows once more and ranks some of them among what was predicted before they were absorbed.
 
@@ -131,12 +133,12 @@ def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> fl
 
 
 def _rows(
-    joint: Joint, batch: np.ndarray, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    joint: Joint, batch: np.ndarray, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[tuple[object, ...], dict[str, Any]]:
     """The call's arguments with some rows of those that carry rows."""
     carriers = {id(a) for a in joint.rows}
 
-    def cut(leaf: Any) -> Any:
+    def cut(leaf: Any) -> object:
         return np.asarray(leaf[batch]) if id(leaf) in carriers else leaf
 
     out = jax.tree.map(cut, (args, dict(kwargs)))

@@ -1,22 +1,23 @@
 """References: which one a model can have, how it is run, and whether it may be called the truth."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.infer import HMC, MCMC, NUTS, DiscreteGibbs, DiscreteHMCGibbs
+from numpyro.infer.mcmc import MCMCKernel
 
 from adfpp.judge.clock import clock
 from adfpp.judge.fits import Fit, Kind, Table
 from adfpp.judge.runs import diverging_of, fit_draws, fit_mcmc
 from adfpp.judge.verdict import ESS, HOPELESS_ESS, HOPELESS_R_HAT, R_HAT, Cause, Grade, Reason, Verdict
-from adfpp.model import Joint, Program
+from adfpp.model import Joint, Model, Program
 from adfpp.model.discrete import MOST, combinations, discrete_latents, listed, log_joint_of
 
 REFERENCES = ("auto", "nuts", "enumeration", "gibbs")
-Reference = str | MCMC | Mapping[str, Any]
+Reference = str | MCMC | Mapping[str, ArrayLike]
 
 
 def kind_of(reference: str, program: Program) -> str:
@@ -66,7 +67,7 @@ def _refuse_gibbs(program: Program, names: list[str]) -> None:
             )
 
 
-def refuse_discrete(runs: Mapping[str, Any], program: Program) -> None:
+def refuse_discrete(runs: Mapping[str, object], program: Program) -> None:
     """Refuses HMC and NUTS that a user gives for a model with discrete latents that rows share."""
     discrete = discrete_latents(program)
     for name, run in runs.items():
@@ -82,8 +83,8 @@ def fit_reference(
     reference: Reference,
     joint: Joint,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     num_warmup: int,
     num_samples: int,
     num_chains: int,
@@ -117,14 +118,14 @@ def fit_reference(
     return fit_mcmc(name, reference, program, rng_key, args, kwargs)
 
 
-def gibbs(model: Any, continuous: bool, num_warmup: int, num_samples: int, num_chains: int) -> MCMC:
+def gibbs(model: Model, continuous: bool, num_warmup: int, num_samples: int, num_chains: int) -> MCMC:
     """Gibbs sampling of discrete latents, element by element, with NUTS for the continuous ones if there are any."""
     enumerable = listed(model)
     kernel = DiscreteHMCGibbs(NUTS(enumerable)) if continuous else DiscreteGibbs(enumerable)
     return _mcmc(kernel, num_warmup, num_samples, num_chains)
 
 
-def _mcmc(kernel: Any, num_warmup: int, num_samples: int, num_chains: int) -> MCMC:
+def _mcmc(kernel: MCMCKernel, num_warmup: int, num_samples: int, num_chains: int) -> MCMC:
     method = "parallel" if jax.local_device_count() >= num_chains else "sequential"
     return MCMC(
         kernel,

@@ -1,12 +1,13 @@
 """Running each kind of method on a model and its data, and what it leaves behind as a ``Fit``."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.infer import MCMC, SVI, DiscreteHMCGibbs, HMCGibbs
 from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoMultivariateNormal
 
@@ -16,7 +17,7 @@ from adfpp.judge.clock import Seconds, clock, timed
 from adfpp.judge.fits import Fit, Kind, gaussian_fit
 from adfpp.judge.verdict import Settling
 from adfpp.learn.adf import ADF
-from adfpp.learn.ep import EPInfo
+from adfpp.learn.ep import EP, EPInfo
 from adfpp.learn.posterior import Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.stream import NotConverged, RowsMarked
@@ -30,8 +31,8 @@ def fit_online(
     name: str,
     learner: Any,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     num_samples: int,
 ) -> Fit:
     """Runs ``ADF``, ``EP`` or another learner with their ``run`` and ``get_posterior``.
@@ -74,7 +75,7 @@ def fit_online(
     )
 
 
-def left_out_densities(learner: Any, info: EPInfo) -> np.ndarray | None:
+def left_out_densities(learner: EP, info: EPInfo) -> np.ndarray | None:
     """Log predictive density of each row given all the others, from the cavity distributions of a run of EP.
 
     Returns:
@@ -111,13 +112,13 @@ def fit_svi(
     svi: SVI,
     program: Program,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: Mapping[str, Any],
     num_samples: int,
     steps: int,
 ) -> Fit:
     """Runs an ``SVI`` and takes its guide's posterior."""
-    guide: Any = svi.guide
+    guide: Callable[..., object] = svi.guide
     if isinstance(guide, AutoGuide) and discrete_latents(program):
         raise ValueError(
             f"Run {name!r} is an SVI with {type(guide).__name__}, which cannot hold a discrete latent, and the model "
@@ -142,7 +143,7 @@ def fit_svi(
     return Fit(name, method, program, theta[None], None, log_q[None], notes=notes, **rest)
 
 
-def _gaussian_of(guide: Any, params: Mapping[str, Any], program: Program) -> Belief | None:
+def _gaussian_of(guide: Callable[..., object], params: Mapping[str, object], program: Program) -> Belief | None:
     """A Gaussian guide as a belief; None for other guides."""
     if not isinstance(guide, AutoLaplaceApproximation | AutoMultivariateNormal):
         return None
@@ -165,12 +166,12 @@ def _gaussian_of(guide: Any, params: Mapping[str, Any], program: Program) -> Bel
 
 
 def _draws_of(
-    guide: Any,
-    params: Mapping[str, Any],
+    guide: Callable[..., object],
+    params: Mapping[str, object],
     program: Program,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     count: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws ``(S, N)`` from any guide, and their log density ``(S,)``, unconstrained."""
@@ -180,7 +181,7 @@ def _draws_of(
     return np.asarray(theta), np.asarray(log_q + log_volume)
 
 
-def _refuse_missing(values: Mapping[str, Any], program: Program) -> None:
+def _refuse_missing(values: Mapping[str, ArrayLike], program: Program) -> None:
     missing = [latent.name for latent in program.latents if latent.name not in values]
     if missing:
         raise ValueError(f"The guide does not sample the model's latents {missing}: was it made for another model?")
@@ -194,7 +195,7 @@ def fit_mcmc(
     mcmc: MCMC,
     program: Program,
     rng_key: jax.Array,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: Mapping[str, Any],
 ) -> Fit:
     """Runs an ``MCMC``, or takes the samples of one that has run."""
@@ -218,13 +219,13 @@ def fit_mcmc(
     return Fit(name, method, program, theta, notes=notes, source=mcmc, kind=Kind.MCMC, **seconds._asdict())
 
 
-def diverging_of(mcmc: MCMC) -> Any:
+def diverging_of(mcmc: MCMC) -> jax.Array | None:
     """Which draws diverged, where the sampler keeps account of it; else None."""
     fields = mcmc.get_extra_fields(group_by_chain=True)
     return next((a for name, a in fields.items() if name.rpartition(".")[2] == "diverging"), None)
 
 
-def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
+def fit_draws(name: str, draws: Mapping[str, ArrayLike], program: Program) -> Fit:
     """Takes given draws ``{latent: (draw, *shape)}`` or ``{latent: (chain, draw, *shape)}``."""
     grouped = {}
     for latent in program.latents:
@@ -242,7 +243,7 @@ def fit_draws(name: str, draws: Mapping[str, Any], program: Program) -> Fit:
     return Fit(name, f"given draws, {theta.shape[0]} x {theta.shape[1]}", program, theta, kind=Kind.DRAWS)
 
 
-def _unconstrained(program: Program, draws: Mapping[str, Any], name: str) -> np.ndarray:
+def _unconstrained(program: Program, draws: Mapping[str, ArrayLike], name: str) -> np.ndarray:
     missing = [latent.name for latent in program.latents if latent.name not in draws]
     if missing:
         raise ValueError(f"Run {name!r} has no draws of the latents {missing}: it is of another model.")

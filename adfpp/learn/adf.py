@@ -6,7 +6,7 @@ The projection gives the member of the family that is nearest to the updated bel
 import contextlib
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -14,6 +14,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.core import Tracer
 
 from adfpp.engine.dynamics import Dynamics, Places, Static
@@ -24,10 +25,11 @@ from adfpp.engine.tilt import Moments
 from adfpp.learn.explain import Explanation
 from adfpp.learn.keys import PickledByFields
 from adfpp.learn.learner import Learner, checked_prior, state_of
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result, Run
 from adfpp.learn.session import Call
 from adfpp.learn.stream import (
+    DataArray,
     Interrupted,
     Log,
     Recorder,
@@ -37,7 +39,7 @@ from adfpp.learn.stream import (
     stretches,
     suitable_chunk,
 )
-from adfpp.model import ModelError, Program, local_posterior
+from adfpp.model import Model, ModelError, Program, local_posterior
 from adfpp.model.environment import Same
 
 ADFInfo = RowInfo
@@ -75,7 +77,7 @@ class ADFState(PickledByFields):
     priors: dict[str, jax.Array]
     fingerprint: str | None = None
 
-    def _replace(self, **changes: Any) -> "ADFState":
+    def _replace(self, **changes: object) -> "ADFState":
         """Returns the state with other values in some fields."""
         return replace(self, **changes)
 
@@ -123,7 +125,7 @@ class ADF(Learner):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Model,
         family: str | Family | Mapping[str, str] = "full",
         moments: str | Moments = "auto",
         dynamics: Dynamics | None = None,
@@ -136,7 +138,7 @@ class ADF(Learner):
         self._lengths: Counter[int] = Counter()
         self.motion = Same(self.dynamics)
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         return {"family": self.family, "moments": self.moments, "dynamics": self.dynamics, "rows": self.rows}
 
     # ------------------------------------------------------------------------------------------ reading
@@ -151,7 +153,7 @@ class ADF(Learner):
         prior = kwargs.pop("prior", None)
         return self._explain(prior, args, self.without_dt(kwargs)[0])
 
-    def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> ADFState:
+    def init(self, rng_key: jax.Array, *args: Any, prior: GivenPrior = None, **kwargs: Any) -> ADFState:
         """Makes the state before any row. Only the shapes of the data are used.
 
         Args:
@@ -213,7 +215,7 @@ class ADF(Learner):
             _raise_first(info.status, ADFResult(state, info))
         return state, info
 
-    def without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    def without_dt(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], npt.ArrayLike | None]:
         """Returns the model's keyword arguments, and the time gaps apart."""
         if "dt" not in kwargs:
             return dict(kwargs), None
@@ -224,7 +226,9 @@ class ADF(Learner):
             kwargs = {k: v for k, v in kwargs.items() if k != "dt"}
         return dict(kwargs), gaps
 
-    def _absorb(self, call: Call, state: ADFState, rows: list[Any], gaps: Any, count: int) -> tuple[ADFState, ADFInfo]:
+    def _absorb(
+        self, call: Call, state: ADFState, rows: list[DataArray], gaps: Any, count: int
+    ) -> tuple[ADFState, ADFInfo]:
         """Pads the rows to a power of two, absorbs them, and cuts the info to their number."""
         if gaps is not None:
             gaps = checked_gaps(gaps, count, state.clock.dtype)
@@ -245,7 +249,7 @@ class ADF(Learner):
         rng_key: jax.Array,
         *args: Any,
         state: ADFState | None = None,
-        prior: Any = None,
+        prior: GivenPrior = None,
         shuffle: bool = False,
         progress_bar: bool = True,
         info: str | int = "all",
@@ -353,7 +357,13 @@ class ADF(Learner):
 
 
 def _absorb(
-    program: Program, dynamics: Same, state: ADFState, rows: list[Any], shared: list[Any], gaps: Any, count: Any
+    program: Program,
+    dynamics: Same,
+    state: ADFState,
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    gaps: jax.Array | None,
+    count: jax.Array,
 ) -> tuple[ADFState, ADFInfo]:
     """One compiled call: visits the rows, then the prior factors once more."""
     rows = [jnp.asarray(a) for a in rows]
@@ -381,7 +391,7 @@ def _absorb(
     return after, info
 
 
-def _moments(program: Program, belief: Belief) -> Any:
+def _moments(program: Program, belief: Belief) -> tuple[np.ndarray, np.ndarray]:
     return jax.device_get((belief.mean, program.family.spread(belief, program.size)))
 
 
@@ -390,7 +400,7 @@ def _trim(info: ADFInfo, count: int) -> ADFInfo:
     return jax.tree.map(lambda a: a[:count], info)
 
 
-def checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
+def checked_gaps(gaps: npt.ArrayLike, count: int, dtype: np.dtype) -> Any:
     """Checks that ``(count,)`` times since the row before are finite and not negative."""
     if isinstance(gaps, Tracer):
         return jnp.broadcast_to(gaps, (count,)).astype(dtype)
@@ -400,7 +410,7 @@ def checked_gaps(gaps: Any, count: int, dtype: Any) -> Any:
     return gaps
 
 
-def _raise_first(status: Any, result: ADFResult) -> None:
+def _raise_first(status: DataArray, result: ADFResult) -> None:
     codes = np.asarray(status)
     if is_refused(codes).any():
         row = int(np.argmax(is_refused(codes)))

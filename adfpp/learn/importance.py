@@ -5,12 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+from jax.typing import ArrayLike
 from scipy.special import logsumexp
+
+# from θ, an array of NumPy or JAX, to values of the latents
+Constrain: TypeAlias = Callable[[Any], Mapping[str, ArrayLike]]
 
 GOOD_K = 0.7  # with a larger k̂, Pareto-smoothed weights are unreliable (Vehtari et al., 2024)
 _FEWEST = 25  # draws: a fifth of them is the tail, and its fit needs five numbers
@@ -121,7 +126,7 @@ class Reweighted:
     log_weights: np.ndarray
     k_hat: float
     log_evidence: float
-    constrain: Callable[[Any], Mapping[str, Any]]
+    constrain: Constrain
     log_q: np.ndarray | None = None
     levels: Sequence[tuple[float, ...] | None] = ()
 
@@ -141,7 +146,7 @@ class Reweighted:
         pairs = ((i, v) for i, values in enumerate(self.levels) for v in values or ())
         return not self.exact and any(not (self.theta[:, i] == v).any() for i, v in pairs)
 
-    def moved(self, mean: Any, sd: Any) -> Moved:
+    def moved(self, mean: npt.ArrayLike, sd: npt.ArrayLike) -> Moved:
         """Measures how far the weights move θ. This is the error of the approximation, if ``k_hat`` is good.
 
         The moments with and without weights are compared on the same draws, so that the sampling error cancels. The sd
@@ -208,7 +213,7 @@ def reweighted(
     theta: np.ndarray,
     log_joint: np.ndarray,
     log_q: np.ndarray,
-    constrain: Callable[[Any], Mapping[str, Any]],
+    constrain: Constrain,
     levels: Sequence[tuple[float, ...] | None] = (),
 ) -> Reweighted:
     """Computes the importance weights of draws from an approximation.
@@ -233,7 +238,7 @@ def enumerated(
     theta: np.ndarray,
     log_joint: np.ndarray,
     log_q: np.ndarray,
-    constrain: Callable[[Any], Mapping[str, Any]],
+    constrain: Constrain,
     levels: Sequence[tuple[float, ...] | None],
 ) -> Reweighted:
     """Computes the exact posterior probabilities of all combinations of discrete values.
@@ -251,7 +256,7 @@ def enumerated(
     return Reweighted(theta, log_joint - log_evidence, 0.0, log_evidence, constrain, normalised, levels)
 
 
-def psislw(log_ratios: Any) -> tuple[np.ndarray, np.ndarray]:
+def psislw(log_ratios: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Computes Pareto-smoothed importance weights of independent draws with ArviZ.
 
     If there is no tail to fit, the weights are only normalised. Their k̂ is then 0 if many draws have the largest

@@ -1,14 +1,17 @@
 """Pickles JAX keys. A typed key cannot be pickled itself, so its data and the name of its implementation are."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any
+from typing import TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+T = TypeVar("T")
 
-def _is_key(value: Any) -> bool:
+
+def _is_key(value: object) -> TypeGuard[jax.Array]:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
@@ -23,12 +26,12 @@ class _Key:
         return jax.random.wrap_key_data(jnp.asarray(self.data), impl=self.implementation)
 
 
-def without_keys(values: Any) -> list[Any]:
+def without_keys(values: Iterable[object]) -> list[object]:
     """Replaces every key among the values by something that can be pickled."""
     return [_Key(v) if _is_key(v) else v for v in values]
 
 
-def rebuilt(kind: Any, values: list[Any]) -> Any:
+def rebuilt(kind: Callable[..., T], values: Iterable[object]) -> T:
     """Makes an object of this class from these values, with the keys restored."""
     return kind(*(v.key() if isinstance(v, _Key) else v for v in values))
 
@@ -36,6 +39,6 @@ def rebuilt(kind: Any, values: list[Any]) -> Any:
 class PickledByFields:
     """A mixin for frozen dataclasses that contain a key: they are copied and pickled field by field."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """The class, and the values of its fields."""
         return rebuilt, (type(self), without_keys([getattr(self, f.name) for f in fields(self)]))  # pyright: ignore

@@ -1,16 +1,16 @@
 """The base class of ADF and EP: their options, the session that resolves calls, copies and pickles, the posterior."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adfpp.engine.families import Family, asked_family
 from adfpp.engine.tilt import Moments, moments_named
 from adfpp.learn.explain import Explanation, explanation
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.session import Call, Session
-from adfpp.model import Program
+from adfpp.model import Model, Program
 from adfpp.model.reference import ModelReference
 
 
@@ -30,7 +30,7 @@ class Learner:
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Model,
         family: str | Family | Mapping[str, str],
         moments: str | Moments,
         rows: Sequence[str] | None,
@@ -56,15 +56,15 @@ class Learner:
         """The moment rules that factors are built with."""
         return self.moments
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         """The keyword arguments that make an equal learner of the same model."""
         raise NotImplementedError
 
-    def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
+    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool = False) -> Call:
         """Finds the program of a call of this learner, its rows and its shared arrays."""
         return self.session.resolve(args, kwargs, going_on)
 
-    def _explain(self, prior: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Explanation:
+    def _explain(self, prior: GivenPrior, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Explanation:
         call = self.resolve(args, kwargs)
         self.session.check(call)
         return explanation(call.program, self.session.prior(call, prior, self._revisited))
@@ -83,11 +83,11 @@ class Learner:
         vars(new).update(vars(self))
         return new
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Learner":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Learner":
         """Makes a learner with a session of its own, and with the same model and options."""
         return _remade(type(self), ModelReference(self.model), self._options(), self.session.latest)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickles the model by its import path (by cloudpickle if it has none), the options, and the latest program."""
         return _remade, (type(self), ModelReference(self.model), self._options(), self.session.latest)
 
@@ -98,12 +98,12 @@ def _remade(kind: type[Learner], model: ModelReference, options: dict[str, Any],
     return learner
 
 
-def state_of(state: Any) -> Any:
+def state_of(state: object) -> Any:
     """Returns the state of a result; a state is returned as it is."""
     return state.state if isinstance(state, Result) else state
 
 
-def checked_prior(prior: Any) -> Any:
+def checked_prior(prior: GivenPrior) -> GivenPrior:
     """Returns the option ``prior`` of ``init`` and ``run``, or raises if it has the wrong type."""
     if prior is not None and not isinstance(prior, Posterior | Mapping):
         raise TypeError(

@@ -14,7 +14,7 @@ This covariance is a sum of squares, which is proper at any precision. X T⁻¹ 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,11 @@ from adfpp.engine.sites import unpack
 from adfpp.engine.status import VisitInfo, is_refused
 from adfpp.learn.ep.iterate import Progress
 from adfpp.learn.ep.sweeps import Sites, Summed, propose_sites, sum_sites
-from adfpp.learn.stream import suitable_chunk
+from adfpp.learn.stream import DataArray, suitable_chunk
 from adfpp.model import Program
 from adfpp.model.environment import Same
+
+T = TypeVar("T")  # arrays, or a pytree of arrays
 
 _CHUNK_BYTES = 1 << 25  # 32 MB of roots in one chunk, a small part of the memory
 _LEAST_LEFT = 0.01  # the part of a belief's precision that a site of negative precision must leave in any direction
@@ -79,8 +81,8 @@ class Passes:
         self,
         program: Program,
         dynamics: Same,
-        rows: Sequence[Any],
-        shared: Sequence[Any],
+        rows: Sequence[DataArray],
+        shared: Sequence[DataArray],
         setup: Any,
         progress: Progress,
         tol: float,
@@ -97,10 +99,10 @@ class Passes:
             stop = min(start + self.chunk, self.total)
             yield slice(start, stop), stop - start
 
-    def padded(self, arrays: Any, some: slice) -> Any:
+    def padded(self, arrays: T, some: slice) -> T:
         """One chunk of arrays of rows, padded with zeros."""
 
-        def one(a: Any) -> np.ndarray:
+        def one(a: DataArray) -> np.ndarray:
             part = np.asarray(a[some])
             return np.pad(part, [(0, self.chunk - len(part)), *[(0, 0)] * (part.ndim - 1)])
 
@@ -163,7 +165,7 @@ class Passes:
         return _joined(parts)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _joined(parts: Sequence[T]) -> T:
     return jax.tree.map(lambda *a: np.concatenate(a), *parts) if len(parts) > 1 else parts[0]
 
 
@@ -247,7 +249,7 @@ def _replay(
         def mixed(share: jax.Array) -> Sites:
             return tuple(share[0] * a + share[1] * b for a, b in zip(old, new, strict=True))
 
-        def attempt(i: Any) -> tuple:
+        def attempt(i: int | jax.Array) -> tuple:
             summed = sum_sites(program, moved, _one(row), shared, tuple(a[None] for a in mixed(shares[i])), 1)
             return i, *_absorbed(moved, summed)
 

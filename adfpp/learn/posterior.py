@@ -4,14 +4,17 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import numpyro
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpy.polynomial.hermite_e import hermegauss
+from numpyro.distributions.transforms import Transform
 from numpyro.infer import init_to_value
 
 from adfpp.engine.families import Family
@@ -38,7 +41,7 @@ class Posterior:
     family: Any
     belief: Any
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickles the program, the family and the belief, without the results that were computed from them."""
         return Posterior, (self.program, self.family, self.belief)
 
@@ -102,7 +105,7 @@ class Posterior:
                 out[latent.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
         return out
 
-    def quantile(self, q: Any) -> dict[str, jax.Array]:
+    def quantile(self, q: npt.ArrayLike) -> dict[str, jax.Array]:
         """Marginal quantiles ``{latent: (*q_shape, *latent_shape)}``.
 
         They are exact if the transform of a latent is elementwise, and estimated from draws otherwise.
@@ -152,7 +155,7 @@ class Posterior:
         names = ["mean", "sd", f"{100 * tail:g}%", f"{100 * (1 - tail):g}%"]
         return pd.DataFrame(np.concatenate(columns), index=index, columns=names)
 
-    def log_prob(self, values: Mapping[str, Any]) -> jax.Array:
+    def log_prob(self, values: Mapping[str, ArrayLike]) -> jax.Array:
         """Log density at (constrained) values of the latents, with the volume of the transforms.
 
         Args:
@@ -204,8 +207,8 @@ class Posterior:
         rng_key: jax.Array,
         *args: Any,
         num_samples: int = 2000,
-        prior: "Posterior | Mapping[str, Any] | None" = None,
-        absorbed: Any = None,
+        prior: "GivenPrior" = None,
+        absorbed: npt.ArrayLike | None = None,
         **kwargs: Any,
     ) -> Reweighted:
         """Corrects the posterior towards the true one by importance weights, without NUTS.
@@ -250,7 +253,7 @@ class Posterior:
                 "absorbed=result.info.status < adfpp.Status.NOT_FINITE."
             )
 
-    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], Any]:
+    def _density_of(self, other: "Posterior") -> Callable[[jax.Array], ArrayLike]:
         """The log density of another posterior, as a function of the flat vectors of this one."""
         ours = {s.name: np.arange(s.where.start, s.where.stop) for s in self.latents}
         order = np.concatenate([ours[s.name] for s in other.latents])
@@ -278,7 +281,7 @@ class Posterior:
         out = {s.name: theta[:, s.where].reshape((num_chains, *s.unconstrained_shape)) for s in self.latents}
         return out if num_chains > 1 else {name: a[0] for name, a in out.items()}
 
-    def init_strategy(self) -> Callable[..., Any]:
+    def init_strategy(self) -> Callable[..., object]:
         """A NumPyro ``init_strategy`` that starts NUTS at the posterior mean (of latents that are not discrete)."""
         values, middle = self.program.constrain(self.belief.mean), self.quantile(0.5)  # a mean may be infinite
         chosen = {
@@ -296,24 +299,28 @@ class Posterior:
             )
 
 
+# what learning may start from in the place of the model's prior: a posterior, or the priors of some latents
+GivenPrior: TypeAlias = Posterior | Mapping[str, dist.Distribution] | None
+
+
 class _BeliefDistribution(dist.Distribution):
     """A belief as a distribution of the flat vector, with the draws and the density of its family."""
 
-    def __init__(self, family: Family, belief: Any, size: int) -> None:
+    def __init__(self, family: Family, belief: object, size: int) -> None:
         self.family, self.belief, self.size = family, belief, size
         super().__init__(event_shape=(size,))
 
     @property
-    def support(self) -> Any:
+    def support(self) -> dist.constraints.Constraint:
         """All vectors. A value outside the support of a latent has density 0."""
         return dist.constraints.real_vector
 
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws independent samples ``(*sample_shape, N)``."""
         count = int(np.prod(sample_shape))
         return self.family.sample(key, self.belief, count).reshape((*sample_shape, self.size))
 
-    def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
+    def log_prob(self, value: ArrayLike, intermediates: object = None) -> jax.Array:
         """The log density ``(...)`` at ``(..., N)``; in discrete coordinates it is a probability."""
         return self.family.log_prob(self.belief, jnp.asarray(value))
 
@@ -332,7 +339,7 @@ def _triangular(root: jax.Array) -> jax.Array:
     return (upper * sign[:, None]).T
 
 
-def _is_identity(transform: Any) -> bool:
+def _is_identity(transform: Transform) -> bool:
     return isinstance(stripped(transform), dist.transforms.IdentityTransform)
 
 
@@ -341,7 +348,7 @@ def _is_elementwise(latent: Latent) -> bool:
     return latent.shape == latent.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
 
 
-def _moments_elementwise(transform: Any, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _moments_elementwise(transform: Transform, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Mean and sd of an elementwise transform of independent Gaussians: exact for exp, else by 64 Hermite nodes."""
     if isinstance(stripped(transform), dist.transforms.ExpTransform):
         middle = jnp.exp(mean + 0.5 * sd * sd)

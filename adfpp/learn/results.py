@@ -1,7 +1,7 @@
 """The result of a run: its final state, what happened to its rows, and how the run was made."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from adfpp.learn.keys import PickledByFields
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.stream import ADFTotals, NotConverged, RowsMarked, Trajectory
 
 
@@ -31,7 +31,7 @@ class Run(PickledByFields):
 
     learner: Any
     posterior: Posterior
-    start: Posterior | Mapping[str, Any] | None
+    start: GivenPrior
     trajectory: Trajectory | None
     rows: int
     order: np.ndarray | None
@@ -60,7 +60,7 @@ class Result:
     def __len__(self) -> int:
         return 2
 
-    def _replace(self, **changes: Any) -> "Result":
+    def _replace(self, **changes: object) -> "Result":
         """Returns the result with another state or info, and without the record of the run."""
         return Result(changes.get("state", self.state), changes.get("info", self.info))
 

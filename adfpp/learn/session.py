@@ -7,7 +7,7 @@ itself stores only which leaves of its calls are rows and which are shared array
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,13 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from numpyro.distributions import Distribution
 
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import Moments
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.start import Prior, Start, begin
-from adfpp.model import READING, Layout, ModelError, Program, RowCheck, bind, is_array, read, same_space
-from adfpp.model.arguments import canonical_dtype
+from adfpp.learn.stream import DataArray
+from adfpp.model import READING, Layout, Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.model.arguments import Structure, canonical_dtype
 from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
 from adfpp.model.priors import Block, Projection
@@ -39,8 +41,8 @@ class Call(NamedTuple):
     """
 
     entry: "Entry"
-    rows: list[Any]
-    shared: list[Any]
+    rows: list[DataArray]
+    shared: list[DataArray]
 
     @property
     def program(self) -> Program:
@@ -78,9 +80,9 @@ class _Programs:
 
     def __init__(self) -> None:
         self.lock = READING
-        self.buckets: OrderedDict[Any, list[Entry]] = OrderedDict()
+        self.buckets: OrderedDict[Hashable, list[Entry]] = OrderedDict()
 
-    def find(self, key: Any, leaves: Sequence[Any]) -> Entry | None:
+    def find(self, key: Hashable, leaves: Sequence[object]) -> Entry | None:
         """Returns the entry whose program takes these leaves, or None."""
         with self.lock:
             for entry in self.buckets.get(key, ()):
@@ -89,7 +91,7 @@ class _Programs:
                     return entry
         return None
 
-    def add(self, key: Any, program: Program) -> Entry:
+    def add(self, key: Hashable, program: Program) -> Entry:
         """Adds a program, and removes the one that has not been used for the longest time."""
         with self.lock:
             entry = Entry(program)
@@ -135,19 +137,17 @@ class Session:
         latest: The program that states of this learner belong to: that of the last ``init``, or the first one read.
     """
 
-    def __init__(
-        self, model: Callable[..., Any], rows: Sequence[str] | None, moments: Moments, family: Family | ByLatent
-    ) -> None:
+    def __init__(self, model: Model, rows: Sequence[str] | None, moments: Moments, family: Family | ByLatent) -> None:
         self.model, self.rows, self.moments, self.family = model, rows, moments, family
         self.latest: Program | None = None
-        self._signatures: dict[Any, _Signature] = {}
-        self._rows_at: dict[Any, frozenset[int]] = {}
-        self._environments: dict[Any, None] = {}
+        self._signatures: dict[Hashable, _Signature] = {}
+        self._rows_at: dict[Structure, frozenset[int]] = {}
+        self._environments: dict[Hashable, None] = {}
         self._checks: dict[Entry, RowCheck] = {}
 
     # ------------------------------------------------------------------------------------------ calls
 
-    def resolve(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool = False) -> Call:
+    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool = False) -> Call:
         """Finds the program of a call, its rows and its shared arrays. Usually this is a flatten and a look-up.
 
         Args:
@@ -191,7 +191,7 @@ class Session:
             )
         return call
 
-    def _learn(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], going_on: bool) -> _Signature:
+    def _learn(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool) -> _Signature:
         """Resolves a call of a new signature, and reads the model if need be."""
         _, leaves, names, treedef = bind(self.model, args, kwargs)
         # the order of the call's own leaves among the bound ones
@@ -208,11 +208,11 @@ class Session:
 
     def _entry(
         self,
-        leaves: list[Any],
+        leaves: list[object],
         names: list[str],
-        treedef: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        treedef: Structure,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
         going_on: bool,
     ) -> Entry:
         x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
@@ -233,7 +233,7 @@ class Session:
         self.latest = self.latest or entry.program
         return entry
 
-    def _explain_mismatch(self, names: list[str], leaves: list[Any]) -> None:
+    def _explain_mismatch(self, names: list[str], leaves: list[object]) -> None:
         """Raises if the rows of an argument do not have the shape of the stream's first rows."""
         if self.latest is None:
             return
@@ -260,7 +260,7 @@ class Session:
 
     # ------------------------------------------------------------------------------------------ priors
 
-    def prior(self, call: Call, prior: Any, revisited: bool) -> Prior:
+    def prior(self, call: Call, prior: GivenPrior, revisited: bool) -> Prior:
         """Computes the prior that learning starts from.
 
         Args:
@@ -270,10 +270,10 @@ class Session:
                 depend on other latents always are.
         """
         with _PROGRAMS.lock, call.entry.lock:
-            prior = self._prior(call, prior, revisited)
-        return prior._replace(blocks=call.program.family.split(prior.blocks))
+            computed = self._prior(call, prior, revisited)
+        return computed._replace(blocks=call.program.family.split(computed.blocks))
 
-    def _prior(self, call: Call, prior: Any, revisited: bool) -> Prior:
+    def _prior(self, call: Call, prior: GivenPrior, revisited: bool) -> Prior:
         program = call.program
         if isinstance(prior, Posterior):
             return Prior(posterior_blocks(program, prior), [])
@@ -295,7 +295,7 @@ class Session:
                 blocks.append(block)
         return Prior(blocks, factors)
 
-    def _projection(self, call: Call, priors: Any) -> Projection:
+    def _projection(self, call: Call, priors: Mapping[str, Distribution] | None) -> Projection:
         if priors:
             return call.program.project_prior(call.shared, priors)
         kept = call.entry.projection
@@ -304,7 +304,7 @@ class Session:
             call.entry.projection = kept
         return kept[1]
 
-    def start(self, call: Call, prior: Any, revisited: bool) -> tuple[Prior, Start]:
+    def start(self, call: Call, prior: GivenPrior, revisited: bool) -> tuple[Prior, Start]:
         """Computes the prior, and the belief before any row in new buffers. The arguments are those of ``prior``."""
         with _PROGRAMS.lock, call.entry.lock:
             kept = call.entry.start.get(revisited)
@@ -389,11 +389,11 @@ def _refuse_lengths(call: Call) -> None:
     raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
 
 
-def _same(kept: Sequence[np.ndarray], shared: Sequence[Any]) -> bool:
+def _same(kept: Sequence[np.ndarray], shared: Sequence[DataArray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(kept, shared, strict=True))
 
 
-def _takes(layout: Layout, leaves: Sequence[Any], program: Program) -> bool:
+def _takes(layout: Layout, leaves: Sequence[object], program: Program) -> bool:
     """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes."""
     if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
         return False

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from typing_extensions import override
 
 from adfpp.engine.dynamics import Static
@@ -23,8 +24,8 @@ from adfpp.learn.adf import ADF, checked_gaps
 from adfpp.learn.ep.iterate import History, Limits, Progress, Schedule, Step, iterate
 from adfpp.learn.ep.sweeps import Sites
 from adfpp.learn.passes import Passes, Replayed
-from adfpp.learn.posterior import Posterior
-from adfpp.learn.stream import Log, NotConverged
+from adfpp.learn.posterior import GivenPrior, Posterior
+from adfpp.learn.stream import DataArray, Log, NotConverged
 from adfpp.model import Program
 
 _RESERVED = frozenset("sweeps tol".split())
@@ -81,8 +82,8 @@ def smooth(
     adf: ADF,
     *args: Any,
     rng_key: jax.Array | None = None,
-    prior: Any = None,
-    dt: Any = None,
+    prior: GivenPrior = None,
+    dt: npt.ArrayLike | None = None,
     sweeps: int = 1,
     tol: float = 1e-3,
     progress_bar: bool = True,
@@ -288,13 +289,13 @@ class _Smoothing(Schedule[Passes, _Current]):
         return Step(size, damping, done=size <= problem.tol and not after.held.any())
 
 
-def _step(mean: Any, sd: np.ndarray, after: Belief, damping: float) -> float:
+def _step(mean: DataArray, sd: np.ndarray, after: Belief, damping: float) -> float:
     """The size of a step without damping: the largest move of a mean (in the smaller sd) or of an sd (relatively)."""
     new = _spread(np.asarray(after.scale))
     moved = np.abs(np.asarray(after.mean) - mean) / np.minimum(sd, new)
     return float(max(moved.max(), np.abs(np.log(new / sd)).max())) / damping
 
 
-def _spread(scale: Any) -> np.ndarray:
+def _spread(scale: DataArray) -> np.ndarray:
     """Marginal sds ``(n, N)`` of roots ``(n, N, N)``."""
     return np.sqrt(np.einsum("tij,tij->ti", scale, scale))

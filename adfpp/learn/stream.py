@@ -3,11 +3,15 @@
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from adfpp.engine.status import RowInfo, Status
+
+DataArray: TypeAlias = np.ndarray | jax.Array  # an argument of a model, or a part of it
 
 
 class ADFTotals(NamedTuple):
@@ -50,7 +54,7 @@ class Recorder:
         self.steps: list[tuple[int, np.ndarray, np.ndarray, float, int]] = []
         self.log_z, self.status = 0.0, 0
 
-    def add(self, now: RowInfo, stop: int, total: int, moments: Callable[[], tuple[Any, Any]]) -> None:
+    def add(self, now: RowInfo, stop: int, total: int, moments: Callable[[], tuple[ArrayLike, ArrayLike]]) -> None:
         """Adds the info of a chunk, and at the end of a step the mean and the sds of the belief."""
         self.log_z += float(np.sum(now.log_z, dtype=float))
         self.status = max(self.status, int(np.max(now.status)))
@@ -95,7 +99,7 @@ class Log:
         elif isinstance(self.keep, int):
             self.parts.append(RowInfo(*(a[-start % self.keep :: self.keep] for a in now)))
 
-    def info(self, seen: int) -> Any:
+    def info(self, seen: int) -> RowInfo | ADFTotals:
         """The info for the user, in the order of the data if all rows were visited."""
         if self.keep == "totals":
             return ADFTotals(np.asarray(self.log_z), self.counts, np.asarray(self.error))
@@ -191,7 +195,7 @@ def stretches(total: int, chunk: int, every: int | None) -> Iterator[tuple[int, 
             yield start, min(start + chunk, end)
 
 
-def padded(a: Any, length: int) -> Any:
+def padded(a: DataArray, length: int) -> Any:
     """Rows padded with zeros to ``length`` rows; unchanged if they are as many."""
     if a.shape[0] == length:
         return a
@@ -204,7 +208,7 @@ def padded(a: Any, length: int) -> Any:
 _CHUNK_BYTES = 1 << 26  # 64 MB of rows in one chunk, a small part of the memory
 
 
-def suitable_chunk(rows: Sequence[Any], total: int) -> int:
+def suitable_chunk(rows: Sequence[DataArray], total: int) -> int:
     """The number of rows in a chunk: a power of two that takes at most 64 MB and is no longer than the stream."""
     row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
     largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))

@@ -2,11 +2,15 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adfpp.show.arviz_versions import is_new_version
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DRAWS = 4000  # of a run, at most, that its intervals are made of: quantiles are good to a few per cent then
 _INNER = 0.5  # mass of the thick part of an interval
@@ -14,7 +18,7 @@ _INNER = 0.5  # mass of the thick part of an interval
 
 def forest(
     draws: Mapping[str, Mapping[str, np.ndarray]], colours: Mapping[str, str], prob: float, width: float
-) -> tuple[Any, Any]:
+) -> tuple["Figure", "Axes"]:
     """Intervals of several runs side by side, by ``arviz.plot_forest``.
 
     The line is the shortest interval of mass ``prob``, its thick part holds half of the mass, the dot is the median.
@@ -56,8 +60,11 @@ def _arviz() -> Any:
 
 
 def _forest_old(
-    posteriors: Mapping[str, Any], colours: Mapping[str, str], prob: float, size: tuple[float, float]
-) -> tuple[Any, Any]:
+    posteriors: Mapping[str, Mapping[str, np.ndarray]],
+    colours: Mapping[str, str],
+    prob: float,
+    size: tuple[float, float],
+) -> tuple["Figure", "Axes"]:
     from matplotlib.collections import PolyCollection
 
     arviz = _arviz()
@@ -88,8 +95,11 @@ def _forest_old(
 
 
 def _forest_new(
-    posteriors: Mapping[str, Any], colours: Mapping[str, str], prob: float, size: tuple[float, float]
-) -> tuple[Any, Any]:
+    posteriors: Mapping[str, Mapping[str, np.ndarray]],
+    colours: Mapping[str, str],
+    prob: float,
+    size: tuple[float, float],
+) -> tuple["Figure", "Axes"]:
     arviz = _arviz()
     made = arviz.plot_forest(
         {name: arviz.from_dict({"posterior": dict(p)}) for name, p in posteriors.items()},
@@ -117,7 +127,7 @@ def _forest_new(
     return figure, axes
 
 
-def _one_label_each(axes: Any, places: Mapping[str, float]) -> None:
+def _one_label_each(axes: "Axes", places: Mapping[str, float]) -> None:
     """A label and a band for each parameter; the colours tell the runs apart."""
     step = abs(float(np.diff(sorted(places.values())).mean())) if len(places) > 1 else 1.0
     for y in list(places.values())[::2]:

@@ -3,11 +3,16 @@
 ArviZ takes about as long to import as everything else together, so it is imported inside the functions.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from xarray import DataArray, Dataset
 
 SAMPLE_DIMS = ("chain", "draw")
 
@@ -25,7 +30,7 @@ class Group(NamedTuple):
     values: Mapping[str, np.ndarray]
     dims: Mapping[str, Sequence[str | None]]
     sampled: bool = True
-    coords: Mapping[str, Any] = {}
+    coords: Mapping[str, object] = {}
 
 
 def is_new_version() -> bool:
@@ -36,7 +41,7 @@ def is_new_version() -> bool:
 # ------------------------------------------------------------------------------------------------ containers
 
 
-def inference_data(groups: Mapping[str, Group], coords: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+def inference_data(groups: Mapping[str, Group], coords: Mapping[str, object], attrs: Mapping[str, object]) -> Any:
     """An ``InferenceData`` (0.23) or a ``DataTree`` (1.x).
 
     Args:
@@ -56,7 +61,7 @@ def inference_data(groups: Mapping[str, Group], coords: Mapping[str, Any], attrs
     return arviz.InferenceData(attrs=dict(attrs), warn_on_custom_groups=False, **datasets)
 
 
-def _dataset(group: Group, coords: Mapping[str, Any], attrs: Mapping[str, Any]) -> Any:
+def _dataset(group: Group, coords: Mapping[str, object], attrs: Mapping[str, object]) -> "Dataset":
     import arviz
 
     values, dims = dict(group.values), {name: list(names) for name, names in group.dims.items()}
@@ -72,14 +77,14 @@ def groups(data: Any) -> list[str]:
     return [name.strip("/") for name in data.groups if name != "/"] if is_new_version() else list(data.groups())
 
 
-def group(data: Any, name: str) -> Any:
+def group(data: Any, name: str) -> "Dataset":
     """One group as an ``xarray.Dataset``."""
     if name not in groups(data):
         raise KeyError(f"There is no group {name!r}; there are {groups(data)}.")
     return data[name].to_dataset() if is_new_version() else data[name]
 
 
-def from_netcdf(path: Any) -> Any:
+def from_netcdf(path: str | os.PathLike[str]) -> Any:
     """Reads a file written by ``to_netcdf``."""
     import arviz
 
@@ -89,7 +94,7 @@ def from_netcdf(path: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ statistics
 
 
-def elpd_data(pointwise: Any, k: Any, effective: float, draws: int, good_k: float) -> Any:
+def elpd_data(pointwise: "DataArray", k: "DataArray", effective: float, draws: int, good_k: float) -> Any:
     """Leave-one-out results in ArviZ's own form, as ``compare``, ``plot_khat`` and ``print`` take them.
 
     Args:
@@ -143,7 +148,7 @@ _PLOTS = {"dist": ("plot_posterior", "plot_dist"), "ppc": ("plot_ppc", "plot_ppc
 _OLD_OPTIONS = {"ppc": {"num_samples": "num_pp_samples"}}
 
 
-def plot(kind: str, data: Any, **options: Any) -> Any:
+def plot(kind: str, data: Any, **options: object) -> "Figure":
     """One of ArviZ's plots as a Matplotlib figure.
 
     Args:

@@ -15,7 +15,7 @@ import numpyro
 from adfpp._version import __version__
 from adfpp.judge.fits import Fit
 from adfpp.learn.ep import EPInfo
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.stream import ADFTotals
 from adfpp.model import refuse_clashes
@@ -33,12 +33,12 @@ def to_arviz(
     rng_key: jax.Array | None = None,
     num_samples: int = 1000,
     num_chains: int = 4,
-    coords: Mapping[str, Any] | None = None,
+    coords: Mapping[str, object] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     predictive: bool = True,
     log_likelihood: bool = True,
     trajectory: bool = True,
-    prior: Posterior | Mapping[str, Any] | None = None,
+    prior: GivenPrior = None,
     **kwargs: Any,
 ) -> Any:
     """Exports a posterior to ArviZ: ``InferenceData`` on ArviZ 0.23, ``DataTree`` on 1.x.
@@ -101,12 +101,12 @@ def fit_to_arviz(
     fit: Fit,
     *args: Any,
     rng_key: jax.Array | None = None,
-    coords: Mapping[str, Any] | None = None,
+    coords: Mapping[str, object] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     predictive: bool = True,
     log_likelihood: bool = True,
     trajectory: bool = True,
-    prior: Posterior | Mapping[str, Any] | None = None,
+    prior: GivenPrior = None,
     **kwargs: Any,
 ) -> Any:
     """One run of a comparison, of whatever method, with the draws that were compared.
@@ -180,8 +180,8 @@ def _without_clashes(groups: dict[str, Group]) -> dict[str, Group]:
     return out
 
 
-def _attrs(family: str | None, result: Result | None) -> dict[str, Any]:
-    attrs: dict[str, Any] = {"inference_library": "adfpp", "inference_library_version": __version__}
+def _attrs(family: str | None, result: Result | None) -> dict[str, object]:
+    attrs: dict[str, object] = {"inference_library": "adfpp", "inference_library_version": __version__}
     attrs |= {} if family is None else {"family": family}
     if result is None:
         return attrs

@@ -3,17 +3,18 @@
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from adfpp.engine.dynamics import Static
 from adfpp.engine.status import Status
 from adfpp.judge.runs import left_out_densities
 from adfpp.learn.ep import EPInfo
-from adfpp.learn.posterior import Posterior, scalar_names
+from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 from adfpp.learn.results import Result
 from adfpp.learn.stream import Trajectory
 from adfpp.model import Joint, Program
@@ -37,7 +38,7 @@ class Draws(NamedTuple):
     log_q: np.ndarray | None
     chains: int
 
-    def laid_out(self, values: Mapping[str, Any], dims: Mapping[str, Sequence[str | None]]) -> Group:
+    def laid_out(self, values: Mapping[str, ArrayLike], dims: Mapping[str, Sequence[str | None]]) -> Group:
         """Arrays ``(S, ...)`` as ``(chain, draw, ...)``."""
         shape = (self.chains, len(self.theta) // self.chains)
         arrays = {name: np.asarray(a) for name, a in values.items()}
@@ -73,7 +74,7 @@ class Wanted(NamedTuple):
     predictive: bool
     log_likelihood: bool
     trajectory: bool
-    prior: Posterior | Mapping[str, Any] | None
+    prior: GivenPrior
 
 
 def groups_of(
@@ -81,8 +82,8 @@ def groups_of(
     result: Result | None,
     key: jax.Array,
     wanted: Wanted,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
 ) -> dict[str, Group]:
     """All groups of an export.
 
@@ -139,7 +140,7 @@ class _Densities(NamedTuple):
 class _Export:
     """Draws together with a model's data."""
 
-    def __init__(self, draws: Draws, args: tuple[Any, ...], kwargs: Mapping[str, Any], start: Any) -> None:
+    def __init__(self, draws: Draws, args: tuple[object, ...], kwargs: Mapping[str, object], start: GivenPrior) -> None:
         self.draws, self.start, self.samples = draws, start, len(draws.theta)
         self.joint = Joint(draws.program, args, kwargs, start if isinstance(start, Mapping) else None)
         self.forward = Forward(draws.program, args, kwargs)
@@ -215,7 +216,7 @@ class _Export:
                 out.append(form.name)
         return out
 
-    def _likelihood(self, theta: Any, keep: bool, absorbed: np.ndarray | None) -> _Densities:
+    def _likelihood(self, theta: jax.Array, keep: bool, absorbed: np.ndarray | None) -> _Densities:
         """At the draws; the total leaves out refused rows, which are no part of the posterior."""
         total, parts = np.zeros(self.samples), []
         for begin in range(0, self.joint.length, _CHUNK):
@@ -227,7 +228,7 @@ class _Export:
         rows = {name: np.concatenate([p[name] for p in parts], 1) for name in parts[0]} if parts else {}
         return _Densities(total, rows)
 
-    def _log_prior(self, theta: Any) -> tuple[np.ndarray, Group]:
+    def _log_prior(self, theta: jax.Array) -> tuple[np.ndarray, Group]:
         """In unconstrained space, all together; and by latent, of its values."""
         volume = self.joint.log_volume(theta).astype(np.float64)
         if isinstance(self.start, Posterior):
@@ -257,7 +258,7 @@ class _Export:
             dims[name] = ([row, *plates] + [None] * a.ndim)[: a.ndim - 1]  # rows come first
         return self.draws.laid_out(logs, dims)
 
-    def _sites(self, values: Mapping[str, Any], drawn: Mapping[str, Any], kind: str) -> Group:
+    def _sites(self, values: Mapping[str, ArrayLike], drawn: Mapping[str, ArrayLike], kind: str) -> Group:
         all_values = dict(values) | {name: a for name, a in drawn.items() if self.forms[name].kind == kind}
         return self.draws.laid_out(all_values, {name: self.forms[name].dims for name in all_values})
 
@@ -277,7 +278,7 @@ class _Export:
 
 
 def _trajectory_group(
-    result: Result, args: tuple[Any, ...], kwargs: Mapping[str, Any], length: int
+    result: Result, args: tuple[object, ...], kwargs: Mapping[str, object], length: int
 ) -> dict[str, Group]:
     run = result.run
     steps: Trajectory | None = run.trajectory

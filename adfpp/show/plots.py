@@ -5,7 +5,7 @@ Each kind of picture is one function here. The numbers that it shows come from `
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -344,7 +344,7 @@ def _learning(comparison: Comparison, wanted: list[int] | None) -> "Figure":
     return figure
 
 
-_PICTURES: Mapping[str, Callable[[Comparison, list[int] | None], Any]] = {
+_PICTURES: Mapping[str, Callable[[Comparison, list[int] | None], "Figure"]] = {
     "forest": _forest,
     "marginals": _marginals,
     "probabilities": _probabilities,

@@ -374,7 +374,7 @@ def _call(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """An argument in the call: shape and kind of an array, the value of anything small."""
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and kind is not None:

@@ -73,8 +73,9 @@ def test_refuses_misspelt_options() -> None:
         adfpp.ADF(linear, rows=("x", "z")).init(KEY, X, y=Y)
     with pytest.raises(TypeError, match="callable"):
         adfpp.ADF(3)  # pyright: ignore[reportArgumentType]
+    wrong: Any = 3.0
     with pytest.raises(TypeError, match="Posterior"):
-        adfpp.ADF(linear).init(KEY, X, y=Y, prior=3.0)
+        adfpp.ADF(linear).init(KEY, X, y=Y, prior=wrong)
 
 
 def test_refuses_a_posterior_before_init() -> None:

@@ -4,7 +4,7 @@ Before a row is visited, its site approximation is removed from the belief, so t
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ from adfpp.learn.ep.schedules import SCHEDULES, schedule_named
 from adfpp.learn.explain import Explanation
 from adfpp.learn.keys import PickledByFields
 from adfpp.learn.learner import Learner, checked_prior, state_of
-from adfpp.learn.posterior import Posterior
+from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result, Run
 from adfpp.learn.session import Call
 from adfpp.learn.start import Base, Start, ThetaBase, base_of, theta_base
 from adfpp.learn.stream import NotConverged, suitable_chunk, warn_of_rows
-from adfpp.model import ModelError, Program, local_posterior
+from adfpp.model import Model, ModelError, Program, local_posterior
 
 EPResult = Result
 
@@ -59,7 +59,7 @@ class EPState(PickledByFields):
     rng_key: jax.Array
     fingerprint: str | None = None
 
-    def _replace(self, **changes: Any) -> "EPState":
+    def _replace(self, **changes: object) -> "EPState":
         """Returns the state with other values in some fields."""
         return replace(self, **changes)
 
@@ -132,7 +132,7 @@ class EP(Learner):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Model,
         family: str | Family | Mapping[str, str] = "full",
         moments: str | Moments = "auto",
         power: float = 1.0,
@@ -169,13 +169,13 @@ class EP(Learner):
         rule: Any = Variational()
         return replace(moments, quadrature=rule, monte_carlo=rule)
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         names = "family moments power schedule damping tol max_sweeps batch_size window rows".split()
         return {name: getattr(self, name) for name in names}
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def explain(self, *args: Any, prior: Any = None, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, prior: GivenPrior = None, **kwargs: Any) -> Explanation:
         """Describes how the model is understood: latents, factors with their fields and moment rules, rows, constants.
 
         Args:
@@ -185,7 +185,7 @@ class EP(Learner):
         """
         return self._explain(prior, args, kwargs)
 
-    def init(self, rng_key: jax.Array, *args: Any, prior: Any = None, **kwargs: Any) -> EPState:
+    def init(self, rng_key: jax.Array, *args: Any, prior: GivenPrior = None, **kwargs: Any) -> EPState:
         """Makes the state before any row: the prior, and constant sites.
 
         Args:
@@ -199,14 +199,14 @@ class EP(Learner):
         self.session.check(call)
         return self._initial(call, rng_key, checked_prior(prior))
 
-    def _initial(self, call: Call, rng_key: jax.Array, prior: Any) -> EPState:
+    def _initial(self, call: Call, rng_key: jax.Array, prior: GivenPrior) -> EPState:
         program = call.program
         self._refuse_schedule(program)
         self._refuse_divided(program)
         start_prior, (belief, priors) = self.session.start(call, prior, revisited=True)
         self.session.latest = program
         if program.family.sites_in_field:
-            base: Any = base_of(start_prior.blocks, program.size, program.dtype)
+            base: Base | ThetaBase = base_of(start_prior.blocks, program.size, program.dtype)
         else:
             base = theta_base(program.family, Start(belief, priors), start_prior.blocks)
         total, dtype = call.rows[0].shape[0], np.dtype(program.dtype)
@@ -246,7 +246,7 @@ class EP(Learner):
         rng_key: jax.Array,
         *args: Any,
         state: Any = None,
-        prior: Any = None,
+        prior: GivenPrior = None,
         progress_bar: bool = True,
         **kwargs: Any,
     ) -> Result:

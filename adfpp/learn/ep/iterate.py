@@ -129,7 +129,7 @@ class Schedule(ABC, Generic[Problem, Current]):
         """Whether the next stage should take over."""
         return False
 
-    def save(self, current: Current) -> Any:
+    def save(self, current: Current) -> object:
         """Copies what a step changes, so that it can be undone. Schedules that never undo a step return None."""
         return None
 
@@ -155,7 +155,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.close()
 
@@ -206,7 +206,7 @@ def _run_stage(
 ) -> bool:
     """Makes steps until the stage is done. Returns False if it is stuck and the next stage may do better."""
     damping = limits.damping or stage.first_damping(problem)
-    before_last: Any = None
+    before_last: object = None
     while len(history) < stage.max_steps(problem, limits):
         saved = stage.save(current)
         history.revocable = before_last is not None and limits.damping is None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,10 @@ from adfpp.learn.ep import sweeps
 from adfpp.learn.ep.iterate import History, Limits, Progress
 from adfpp.learn.ep.sweeps import Sites, Summed
 from adfpp.learn.start import Base
-from adfpp.learn.stream import padded
+from adfpp.learn.stream import DataArray, padded
 from adfpp.model import Program
+
+Where: TypeAlias = slice | np.ndarray  # the places of the rows of a chunk
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _PRIOR_PASSES = 2  # visits of the prior factors in a sweep: they are cheap, and depend closely on each other
@@ -102,8 +104,8 @@ class Problem:
     """
 
     program: Program
-    rows: Sequence[Any]
-    shared: Sequence[Any]
+    rows: Sequence[DataArray]
+    shared: Sequence[DataArray]
     base: Any
     chunk: int
     rng_key: jax.Array
@@ -115,7 +117,7 @@ class Problem:
     warm: Belief | None = None
     resumed: bool = False
     orders: int = 0
-    _kept: list[Any] | None = None
+    _kept: list[DataArray] | None = None
 
     def __post_init__(self) -> None:
         self.shared = [jnp.asarray(a) for a in self.shared]
@@ -133,7 +135,7 @@ class Problem:
         return self.rows[0].shape[0]
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         """The dtype of θ."""
         return self.program.dtype
 
@@ -142,7 +144,9 @@ class Problem:
         self.orders += 1
         return np.asarray(jax.random.permutation(jax.random.fold_in(self.rng_key, self.orders), self.total))
 
-    def chunks(self, order: np.ndarray | None = None, size: int | None = None) -> Iterator[tuple[Any, list[Any], int]]:
+    def chunks(
+        self, order: np.ndarray | None = None, size: int | None = None
+    ) -> Iterator[tuple[Where, list[DataArray], int]]:
         """Gives chunks of rows: (their places, their arrays padded to a power of two, their number)."""
         size = min(size or self.chunk, self.chunk)
         total = self.total if order is None else len(order)
@@ -152,15 +156,15 @@ class Problem:
             yield slice(0, total), self._kept, total
             return
         for start in range(0, total, size):
-            where: Any = slice(start, min(start + size, total)) if order is None else order[start : start + size]
+            where: Where = slice(start, min(start + size, total)) if order is None else order[start : start + size]
             count = min(size, total - start)
             yield where, [padded(a[where], padded_length(count)) for a in self.rows], count
 
-    def sites_of(self, sites: Sequence[np.ndarray], where: Any, count: int) -> Sites:
+    def sites_of(self, sites: Sequence[np.ndarray], where: Where, count: int) -> Sites:
         """The sites of a chunk, padded."""
         return tuple(padded(a[where], padded_length(count)) for a in sites)
 
-    def draws(self, where: Any, count: int) -> Draws | None:
+    def draws(self, where: Where, count: int) -> Draws | None:
         """Keys of a chunk. A row has the same random points in every sweep; otherwise its site would never converge."""
         if self.draw_key is None:
             return None
@@ -190,7 +194,7 @@ class Problem:
         return belief
 
     def propose(
-        self, belief: Belief, where: Any, rows: Sequence[Any], count: int, sites: Sequence[Any]
+        self, belief: Belief, where: Where, rows: Sequence[DataArray], count: int, sites: Sequence[DataArray]
     ) -> tuple[Sites, VisitInfo, Summed]:
         """Computes the new sites of a chunk, with all cavities from one belief."""
         power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, count)
@@ -210,7 +214,7 @@ class Problem:
         assert total is not None
         return proposed, info, total
 
-    def sum(self, belief: Belief, rows: Sequence[Any], count: int, sites: Sequence[Any]) -> Summed:
+    def sum(self, belief: Belief, rows: Sequence[DataArray], count: int, sites: Sequence[DataArray]) -> Summed:
         """Sums the sites of a chunk."""
         return self.program.compiled(sweeps.sum_sites)(belief, rows, self.shared, tuple(sites), count)
 
@@ -287,7 +291,7 @@ class Problem:
         belief, current.priors, current.prior_info = visit(belief, current.priors, self.shared, self.exchange(damping))
         return belief
 
-    def distance(self, before: Any, after: Any) -> float:
+    def distance(self, before: object, after: object) -> float:
         """Measures how far a belief has moved."""
         return float(self.program.compiled(sweeps.distance)(before, after))
 
@@ -307,7 +311,7 @@ def padded_length(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def put(arrays: Sequence[np.ndarray], new: Sequence[Any], where: Any, count: int) -> None:
+def put(arrays: Sequence[np.ndarray], new: Sequence[DataArray], where: Where, count: int) -> None:
     """Writes the first ``count`` of the new values to their places."""
     for a, b in zip(arrays, new, strict=True):
         a[where] = np.asarray(b)[:count]

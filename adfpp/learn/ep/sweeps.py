@@ -20,7 +20,16 @@ import numpy as np
 from adfpp.engine.dynamics import Static
 from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families import Belief, Exchange
-from adfpp.engine.kernel import Draws, Moving, key_of_group, visit_constant, visit_in_cavity, visit_prior, visit_rows
+from adfpp.engine.kernel import (
+    Draws,
+    Flags,
+    Moving,
+    key_of_group,
+    visit_constant,
+    visit_in_cavity,
+    visit_prior,
+    visit_rows,
+)
 from adfpp.engine.linalg import whiten
 from adfpp.engine.sites import unpack
 from adfpp.engine.status import VisitInfo, empty_info, is_refused, join, join_all
@@ -59,11 +68,11 @@ class Rebuilt(NamedTuple):
 def visit_in_order(
     program: Program,
     belief: Any,
-    rows: Sequence[Any],
-    shared: Sequence[Any],
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
     sites: Sites,
     exchange: Exchange,
-    count: Any,
+    count: int | jax.Array,
     draws: Draws | None = None,
 ) -> tuple[Any, Sites, VisitInfo]:
     """Visits the first ``count`` of some rows one after the other, each with the belief after the row before it."""
@@ -89,11 +98,11 @@ def visit_in_order(
 def propose_sites(
     program: Program,
     belief: Belief,
-    rows: Sequence[Any],
-    shared: Sequence[Any],
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
     sites: Sites,
     power: jax.Array,
-    count: Any,
+    count: int | jax.Array,
     draws: Draws | None = None,
 ) -> tuple[Sites, VisitInfo, Summed]:
     """Visits rows in parallel: every cavity comes from the same belief.
@@ -110,13 +119,13 @@ def propose_sites(
     for i, (factor, own) in enumerate(zip(program.factors, sites, strict=True)):
         matrix, value, flags = _fields(factor, belief, rows, shared, there)
 
-        def one(args: Any, i: int = i, factor: Factor = factor) -> Any:
+        def one(args: tuple, i: int = i, factor: Factor = factor) -> Any:
             row, f, h, site, flag, number = args
             inputs = [*[a[None] for a in row], *shared]
             key = None if draws is None or not factor.draws else jax.random.fold_in(draws.key, number)
             ready = ReadyFactor(factor, inputs, key_of_group(key, i))
 
-            def element(e: Any, f: jax.Array, h: jax.Array, site: jax.Array, flag: Any) -> Any:
+            def element(e: int | jax.Array, f: jax.Array, h: jax.Array, site: jax.Array, flag: Flags) -> Any:
                 if factor.field_size == 0:
                     return visit_constant(factor, ready, e, flag, site, dtype)
                 outside = family.cavity_in_field(h, _lower(f), factor, site, exchange)
@@ -142,7 +151,12 @@ def propose_sites(
 
 
 def sum_sites(
-    program: Program, belief: Belief, rows: Sequence[Any], shared: Sequence[Any], sites: Sites, count: Any
+    program: Program,
+    belief: Belief,
+    rows: Sequence[jax.Array],
+    shared: Sequence[jax.Array],
+    sites: Sites,
+    count: int | jax.Array,
 ) -> Summed:
     """Sums the sites of some rows."""
     rows = [jnp.asarray(a) for a in rows]
@@ -153,10 +167,10 @@ def sum_sites(
 
 def _fields(
     factor: Factor, belief: Belief, rows: Sequence[jax.Array], shared: Sequence[jax.Array], there: jax.Array
-) -> tuple[jax.Array, jax.Array, Any]:
+) -> tuple[jax.Array, jax.Array, Flags]:
     """Whitened matrices ``(n, E, k, N)``, values ``(n, E, k)`` and flags of the fields of some rows."""
 
-    def of_row(row: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array, Any]:
+    def of_row(row: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array, Flags]:
         inputs = [*[a[None] for a in row], *shared]
         return (*factor.matrices(belief.mean, *inputs), factor.flags(*inputs))
 
@@ -195,7 +209,7 @@ def _sum_of(factors: Sequence[Factor], fields: Sequence[tuple[jax.Array, jax.Arr
 
 
 def prior_in(
-    program: Program, belief: Belief, base: Base, priors: Mapping[str, jax.Array], shared: Sequence[Any]
+    program: Program, belief: Belief, base: Base, priors: Mapping[str, jax.Array], shared: Sequence[jax.Array]
 ) -> Summed:
     """Sums the base and the sites of the prior factors in a belief's whitened coordinates."""
     mean, scale = belief
@@ -219,7 +233,7 @@ def rebuild(
     belief: Belief,
     base: Base,
     priors: Mapping[str, jax.Array],
-    shared: Sequence[Any],
+    shared: Sequence[jax.Array],
     summed: Summed,
     damping: jax.Array,
     fresh: jax.Array,
@@ -288,7 +302,7 @@ def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
-def distance(program: Program, before: Any, after: Any) -> jax.Array:
+def distance(program: Program, before: object, after: object) -> jax.Array:
     """Measures how far a belief has moved, in the way of its family."""
     return program.family.distance(before, after)
 
@@ -298,14 +312,14 @@ def visit_priors(
     passes: int,
     belief: Any,
     priors: Mapping[str, jax.Array],
-    shared: Sequence[Any],
+    shared: Sequence[jax.Array],
     exchange: Exchange,
 ) -> tuple[Any, dict[str, jax.Array], dict[str, VisitInfo]]:
     """Visits the prior factors ``passes`` times. The ``{key: VisitInfo}`` are those of the last visit."""
     factors = prior_factors(program, priors)
     inputs = program.prior_inputs(shared)
 
-    def again(_: Any, carry: tuple) -> tuple:
+    def again(_: object, carry: tuple) -> tuple:
         belief, priors, _ = carry
         return visit_prior(program.family, factors, belief, priors, inputs, exchange)
 
@@ -320,7 +334,7 @@ def prior_factors(program: Program, priors: Mapping[str, jax.Array]) -> dict[str
     return {g.key: g.factors for some in program.prior_factors.values() for g in some if g.key in priors}
 
 
-def log_evidence(belief: Belief, base: Base, rows: Any, priors: Mapping[str, VisitInfo]) -> float:
+def log_evidence(belief: Belief, base: Base, rows: float, priors: Mapping[str, VisitInfo]) -> float:
     """EP's estimate of the log evidence at a fixed point, where the belief's mean is the mode of base times sites.
 
     Args:

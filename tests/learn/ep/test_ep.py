@@ -210,5 +210,6 @@ def test_states_of_others_are_refused() -> None:
         ep.run(KEY, x, y=y, state=narrow, progress_bar=False)
     with pytest.raises(ValueError, match="'prior' is also an option"):
         EP(lambda x, prior: None)
+    wrong: Any = 3
     with pytest.raises(TypeError, match="prior must be"):
-        ep.init(KEY, x, y=y, prior=3)
+        ep.init(KEY, x, y=y, prior=wrong)
