@@ -45,6 +45,7 @@ class Line:
     """A Gaussian number as one of the components: natural parameters slope and precision, T = (u, -u²/2)."""
 
     name, dim, numbers, axes = "normal", 1, 2, 1
+    levels: tuple[float, ...] = ()  # as in ``Exponential``: no finite support
 
     def proper(self, eta: jax.Array) -> jax.Array:
         """Whether the precision is positive."""

@@ -174,3 +174,27 @@ def test_unknown_names_and_schedules_are_refused() -> None:
         adfpp.EP(ising_perceptron.model, schedule="parallel").init(KEY, **data)
     with pytest.raises(ModelError, match="variational"):
         adfpp.EP(ising_perceptron.model, power=0.0).init(KEY, **data)
+
+
+def test_two_gaussian_numbers_and_a_continuous_component_are_integrated_as_one_tensor() -> None:
+    def model(y: Any) -> None:
+        centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+        width = numpyro.sample("width", dist.Normal(0.0, 0.3))
+        freedom = numpyro.sample("freedom", dist.Gamma(3.0, 3.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.StudentT(1.0 + freedom, centre, jnp.exp(width)), obs=y)
+
+    adf = adfpp.ADF(model, family={"freedom": "gamma"})
+    with pytest.warns(adfpp.RowsMarked, match="INACCURATE"):  # 22 nodes on each axis give a rough estimate of the error
+        result = adf.run(KEY, np.array([1.2]), progress_bar=False)
+    a, b, c = np.linspace(-8.0, 8.0, 161), np.linspace(-2.4, 2.4, 97), np.linspace(1e-6, 12.0, 601)
+    prior = (
+        stats.norm.pdf(a)[:, None, None] * stats.norm.pdf(b, 0.0, 0.3)[:, None] * stats.gamma.pdf(c, 3.0, scale=1 / 3)
+    )
+    joint = prior * stats.t.pdf(1.2, 1.0 + c, a[:, None, None], np.exp(b)[:, None])
+    total = integrate.simpson(integrate.simpson(integrate.simpson(joint, x=c), x=b), x=a)
+    marginal = joint.sum((1, 2)) / joint.sum()
+    np.testing.assert_allclose(result.info.log_z, np.log(total), atol=1e-3)
+    mean = marginal @ a
+    np.testing.assert_allclose(result.posterior.mean()["centre"], mean, atol=1e-3)
+    np.testing.assert_allclose(result.posterior.sd()["centre"], np.sqrt(marginal @ (a - mean) ** 2), atol=1e-3)
