@@ -6,11 +6,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from adfpp.engine.families import Belief, Gaussian
 
@@ -37,18 +38,21 @@ class Transition(NamedTuple):
     noise: jax.Array
 
 
+Setup: TypeAlias = Any  # the arrays that a kind of dynamics needs, in a structure of its own
+
+
 class Dynamics(Protocol):
     """Moves a belief over a gap of time. Gaps add up: moving twice by 1 is moving once by 2."""
 
-    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Setup:
         """Computes, once from the prior, the arrays that ``move`` needs. They are stored in the state."""
         ...
 
-    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Setup, gap: jax.Array) -> Belief:
         """Returns the belief after ``gap`` units of time."""
         ...
 
-    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+    def transition(self, belief: Belief, setup: Setup, gap: jax.Array) -> Transition:
         """Returns the move of θ itself, for a belief of the full family. Only smoothing needs it."""
         ...
 
@@ -57,15 +61,15 @@ class Dynamics(Protocol):
 class Static:
     """θ does not change."""
 
-    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> tuple[()]:
         """Returns no arrays, because ``move`` needs none."""
         return ()
 
-    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: tuple[()], gap: jax.Array) -> Belief:
         """Returns the same belief."""
         return belief
 
-    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+    def transition(self, belief: Belief, setup: tuple[()], gap: jax.Array) -> Transition:
         """Returns the identity without noise."""
         return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), jnp.zeros_like(belief.scale))
 
@@ -80,9 +84,9 @@ class RandomWalk:
             covariance matrix.
     """
 
-    variance: float | Mapping[str, Any] | np.ndarray
+    variance: float | Mapping[str, ArrayLike] | np.ndarray
 
-    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> jax.Array:
         """Computes a root of Q."""
         size = prior.mean.shape[0]
         if isinstance(self.variance, Mapping):
@@ -106,11 +110,11 @@ class RandomWalk:
             root = np.full(size, math.sqrt(float(_proper(np.asarray(self.variance, float), ""))))
         return jnp.asarray(family.noise(root, prior.mean.dtype))
 
-    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: jax.Array, gap: jax.Array) -> Belief:
         """Adds the covariance of the steps to that of the belief."""
         return family.widen(belief, jnp.ones_like(gap), jnp.sqrt(gap) * setup)
 
-    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+    def transition(self, belief: Belief, setup: jax.Array, gap: jax.Array) -> Transition:
         """Returns the identity with noise of covariance gap·Q."""
         return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), jnp.sqrt(gap) * setup)
 
@@ -138,15 +142,15 @@ class Discount:
         if not 0.0 < self.forgetting <= 1.0:
             raise ValueError(f"Discount needs 0 < forgetting <= 1; it is {self.forgetting}.")
 
-    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> tuple[()]:
         """Returns no arrays, because ``move`` needs none."""
         return ()
 
-    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: tuple[()], gap: jax.Array) -> Belief:
         """Divides the covariance by forgetting^gap."""
         return belief._replace(scale=belief.scale * jnp.exp(-0.5 * math.log(self.forgetting) * gap))
 
-    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+    def transition(self, belief: Belief, setup: tuple[()], gap: jax.Array) -> Transition:
         """Returns the identity with noise of covariance (forgetting^-gap - 1) C, with C that of the belief."""
         noise = jnp.sqrt(jnp.expm1(-math.log(self.forgetting) * gap)) * belief.scale
         return Transition(jnp.ones_like(gap), jnp.zeros_like(belief.mean), noise)
@@ -170,22 +174,22 @@ class OrnsteinUhlenbeck:
         if not self.timescale > 0.0:
             raise ValueError(f"OrnsteinUhlenbeck needs timescale > 0; it is {self.timescale}.")
 
-    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Any:
+    def setup(self, family: Gaussian, places: Sequence[Places], prior: Belief) -> Belief:
         """Returns the prior."""
         return prior
 
-    def move(self, family: Gaussian, belief: Belief, setup: Any, gap: jax.Array) -> Belief:
+    def move(self, family: Gaussian, belief: Belief, setup: Belief, gap: jax.Array) -> Belief:
         """Moves the mean and the covariance towards those of the prior."""
         kept, noise = self._fading(setup, gap)
         faded = family.widen(belief, kept, noise)
         return faded._replace(mean=setup.mean + kept * (belief.mean - setup.mean))
 
-    def transition(self, belief: Belief, setup: Any, gap: jax.Array) -> Transition:
+    def transition(self, belief: Belief, setup: Belief, gap: jax.Array) -> Transition:
         """Returns the move towards m₀, with the noise under which the prior stays the same."""
         kept, noise = self._fading(setup, gap)
         return Transition(kept, -jnp.expm1(-gap / self.timescale) * setup.mean, noise)
 
-    def _fading(self, setup: Any, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _fading(self, setup: Belief, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Computes φ, and a root of the noise's covariance in the shape that the family uses."""
         kept = jnp.exp(-gap / self.timescale)
         return kept, jnp.sqrt(-jnp.expm1(-2.0 * gap / self.timescale)) * setup.scale

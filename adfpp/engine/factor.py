@@ -12,14 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from adfpp.engine.tilt import ClosedForm, IntegralRule, Message, Rule, Tilt, Tilted, whole_line
+from adfpp.engine.tilt import ClosedForm, Index, IntegralRule, Message, Rule, Tilt, Tilted, whole_line
 from adfpp.engine.trace import (
     Atom,
     Cut,
@@ -39,6 +40,7 @@ from adfpp.engine.trace import (
 if TYPE_CHECKING:
     from adfpp.engine.local_factor import LocalFactor
 
+_Output: TypeAlias = Callable[..., Array | np.ndarray]  # an output of the trace, as a function of the inputs
 Flags = tuple[Bool[Array, " E"], Bool[Array, " E"], Bool[Array, " E"]]
 
 
@@ -158,7 +160,7 @@ class Factor(ABC):
         """The numbers of the cuts, as affine functions of the traced vector."""
         return affine_part(self.trace, self.cuts)
 
-    def matrices(self, theta: Float[Array, " N"], *inputs: Any) -> Fields:
+    def matrices(self, theta: Float[Array, " N"], *inputs: ArrayLike) -> Fields:
         """Computes A and h of all fields: the field at ``theta + d`` is ``h + A @ d``. Local numbers are 0.
 
         Args:
@@ -185,7 +187,7 @@ class Factor(ABC):
 
     # ------------------------------------------------------------------------------------------ values
 
-    def flags(self, *inputs: Any) -> Flags:
+    def flags(self, *inputs: ArrayLike) -> Flags:
         """For each element: whether it is not masked out, its value is in the support, its value is finite.
 
         A flag that depends on θ counts as true, because the log-density contains the same information.
@@ -193,13 +195,13 @@ class Factor(ABC):
         counted, supported, finite = (self._flag(part, inputs) for part in self._flag_parts)
         return counted, supported, finite
 
-    def _flag(self, part: Callable[..., Any] | None, inputs: Sequence[Any]) -> Bool[Array, " E"]:
+    def _flag(self, part: _Output | None, inputs: Sequence[ArrayLike]) -> Bool[Array, " E"]:
         if part is None:
             return jnp.ones(self.count, bool)
         return jnp.asarray(part(*inputs))[np.asarray(self.elements)]
 
     @cached_property
-    def _flag_parts(self) -> list[Callable[..., Any] | None]:
+    def _flag_parts(self) -> list[_Output | None]:
         outputs = (self.observation.counted, self.observation.supported, self.observation.finite)
         constant = [o is not None and self.trace.degree(o) == Degree.CONSTANT for o in outputs]
         return [part_of(self.trace, o) if o is not None and c else None for o, c in zip(outputs, constant, strict=True)]
@@ -210,7 +212,7 @@ class Factor(ABC):
         """The log-density of the elements as a function of the field; None if the field does not determine it."""
 
     @abstractmethod
-    def prepare(self, *inputs: Any) -> Tilt:
+    def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row."""
 
 
@@ -245,12 +247,12 @@ class IntegralFactor(Factor):
         """The log-density of the elements as a function of the field."""
         return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)
 
-    def prepare(self, *inputs: Any) -> Tilt:
+    def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row."""
         tail = self.tail(*inputs)
 
         def tilt(
-            e: Any,
+            e: Index,
             mean: Float[Array, " k"],
             scale: Float[Array, "k k"],
             power: Float[Array, ""] | float | None = None,
@@ -285,7 +287,7 @@ class ClosedFactor(Factor):
             return None
         return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)
 
-    def prepare(self, *inputs: Any) -> Tilt:
+    def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row, for the whole factor and not for a power of it."""
         rule = self.rule.rule if self.rule.event_dim else whole_line(self.rule.rule)
         value, constants = self._arguments
@@ -295,7 +297,7 @@ class ClosedFactor(Factor):
         arguments = [c[chosen] if isinstance(c, np.ndarray) else jnp.asarray(c(*inputs))[chosen] for c in constants]
 
         def tilt(
-            e: Any,
+            e: Index,
             mean: Float[Array, " k"],
             scale: Float[Array, "k k"],
             power: Float[Array, ""] | float | None = None,
@@ -309,16 +311,18 @@ class ClosedFactor(Factor):
         return tilt
 
     @cached_property
-    def _arguments(self) -> tuple[Callable[..., Any], list[np.ndarray | Callable[..., Any]]]:
+    def _arguments(
+        self,
+    ) -> tuple[_Output, list[np.ndarray | _Output]]:
         """The value and the constants: NumPy values if they are known, else functions of the inputs."""
-        constants: list[np.ndarray | Callable[..., Any]] = []
+        constants: list[np.ndarray | _Output] = []
         for output in self.observation.constants:
             known = known_value(self.trace, output)
             constants.append(part_of(self.trace, output) if known is None else known)
         return part_of(self.trace, self.observation.value), constants
 
 
-def _entry(argument: Array | np.ndarray, e: Any) -> Any:
+def _entry(argument: Array | np.ndarray, e: Index) -> Any:
     """Entry e of an array; a NumPy value if all entries are known and equal."""
     if isinstance(argument, np.ndarray):
         if len(argument) == 1 or np.all(argument == argument[:1]):
@@ -339,13 +343,13 @@ class ReadyFactor:
         key: The key for random points; when None, the points are the same in every call.
     """
 
-    def __init__(self, factor: Factor, inputs: Sequence[Any], key: PRNGKeyArray | None) -> None:
+    def __init__(self, factor: Factor, inputs: Sequence[ArrayLike], key: PRNGKeyArray | None) -> None:
         self.factor, self.inputs, self.key = factor, inputs, key
         self._prepared = factor.prepare(*inputs)
 
     def tilt(
         self,
-        element: Any,
+        element: Index,
         mean: Float[Array, " k"],
         scale: Float[Array, "k k"],
         power: Float[Array, ""] | float | None = None,
@@ -354,7 +358,7 @@ class ReadyFactor:
         key = self.key_of(element) if self.factor.draws else None
         return self._prepared(element, mean, scale, power, key)
 
-    def key_of(self, element: Any) -> PRNGKeyArray | None:
+    def key_of(self, element: Index) -> PRNGKeyArray | None:
         """The key of one element."""
         return None if self.key is None else jax.random.fold_in(self.key, element)
 
@@ -367,7 +371,7 @@ class ReadyFactor:
         if tail is not None:
             return tail(*self.inputs).log_factor
 
-        def at(h: Float[Array, " k"], element: Any = 0) -> Float[Array, ""]:
+        def at(h: Float[Array, " k"], element: Index = 0) -> Float[Array, ""]:
             return self.tilt(element, h, jnp.zeros((h.shape[0], h.shape[0]), h.dtype)).log_z
 
         return at

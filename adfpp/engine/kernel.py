@@ -10,11 +10,14 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import PyTree
 
-from adfpp.engine.dynamics import Dynamics, Static
+from adfpp.engine.dynamics import Dynamics, Setup, Static
 from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.base import Answer, Belief, Exchange, Family, Gaussian, Outside, Update, Window
 from adfpp.engine.status import RowInfo, Status, VisitInfo, empty_info, is_refused, join, join_all, worst_of
+from adfpp.engine.tilt import Index
 
 
 class Draws(NamedTuple):
@@ -41,7 +44,7 @@ class Moving(NamedTuple):
 
     clock: jax.Array
     started: jax.Array
-    setup: Any
+    setup: Setup
 
 
 Flags = Sequence[jax.Array]  # (counted, supported, finite) of a factor: booleans
@@ -60,7 +63,7 @@ def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
             all its numbers are finite.
     """
     counted, supported, finite = flags
-    tilted: Any = answer.tilted
+    tilted = answer.tilted
     # fields 1 and 2 are the shift and root of tilted moments, or the slope and precision of a message
     proper = (tilted.log_z < jnp.inf) & jnp.all(jnp.isfinite(tilted[1])) & jnp.all(jnp.isfinite(tilted[2]))
     proper &= tilted.positive
@@ -95,7 +98,7 @@ class Visit(NamedTuple):
     update: Update
     accepted: jax.Array
     site: jax.Array | None
-    info: Any
+    info: RowInfo | VisitInfo
 
 
 def visit_in_cavity(
@@ -103,7 +106,7 @@ def visit_in_cavity(
     outside: Outside,
     factor: Factor,
     ready: ReadyFactor,
-    element: Any,
+    element: Index,
     flags: Flags,
     site: jax.Array | None,
     exchange: Exchange | None,
@@ -147,7 +150,7 @@ def visit_in_cavity(
 
 
 def visit_constant(
-    factor: Factor, ready: ReadyFactor, element: Any, flags: Flags, site: jax.Array | None, dtype: Any
+    factor: Factor, ready: ReadyFactor, element: Index, flags: Flags, site: jax.Array | None, dtype: DTypeLike
 ) -> tuple[jax.Array | None, RowInfo | VisitInfo]:
     """Visits a factor that does not depend on θ: it contributes only to the evidence."""
     answer = Answer(ready.tilt(element, jnp.zeros(0, dtype), jnp.zeros((0, 0), dtype)))
@@ -163,10 +166,10 @@ def visit_constant(
 def visit(
     family: Family,
     window: Window,
-    slot: Any,
+    slot: Index,
     factor: Factor,
     ready: ReadyFactor,
-    element: Any,
+    element: Index,
     flags: Flags,
     site: jax.Array | None,
     exchange: Exchange | None,
@@ -183,16 +186,16 @@ def visit(
 def visit_elements(
     family: Family,
     window: Window,
-    slot: Any,
+    slot: Index,
     factor: Factor,
     ready: ReadyFactor,
     flags: Flags,
     sites: jax.Array | None,
     exchange: Exchange | None,
-) -> tuple[Window, jax.Array | None, Any]:
+) -> tuple[Window, jax.Array | None, RowInfo | VisitInfo]:
     """Visits the elements of a factor group one after the other; ``sites`` are ``(E, numbers)``."""
 
-    def step(carry: Window, e: jax.Array) -> tuple[Window, tuple[Any, Any]]:
+    def step(carry: Window, e: jax.Array) -> tuple[Window, tuple[jax.Array | None, RowInfo | VisitInfo]]:
         site = None if sites is None else sites[e]
         at, own = slot + e * factor.field_size, tuple(f[e] for f in flags)
         window, site, info = visit(family, carry, at, factor, ready, e, own, site, exchange)
@@ -208,9 +211,9 @@ def visit_elements(
 def visit_row(
     family: Family,
     window: Window,
-    slot: Any,
+    slot: Index,
     factors: Sequence[Factor],
-    inputs: Sequence[Any],
+    inputs: Sequence[ArrayLike],
     flags: Sequence[Flags],
     sites: Sequence[jax.Array] | None = None,
     exchange: Exchange | None = None,
@@ -309,10 +312,10 @@ def visit_rows(
             return None
         return jax.random.fold_in(draws.key, draws.numbers[t] if seen is None else seen)
 
-    def counted_on(seen: jax.Array | None, info: Any) -> jax.Array | None:
+    def counted_on(seen: jax.Array | None, info: RowInfo | VisitInfo) -> jax.Array | None:
         return None if seen is None else seen + (~is_refused(info.status)).astype(seen.dtype)
 
-    def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Any]]:
+    def fields(theta: jax.Array, *row: jax.Array) -> tuple[jax.Array, jax.Array, list[Flags]]:
         """The matrix A ``(T, N)``, h at theta ``(T,)`` and the flags of one row."""
         inputs = [*[a[None] for a in row], *shared]
         matrices, values = zip(*(g.matrices(theta, *inputs) for g in factors), strict=True)
@@ -383,7 +386,7 @@ def visit_prior(
     factors: Mapping[str, Factor],
     belief: Belief,
     sites: Mapping[str, jax.Array],
-    inputs: Sequence[Any],
+    inputs: Sequence[ArrayLike],
     exchange: Exchange,
 ) -> tuple[Belief, dict[str, jax.Array], dict[str, VisitInfo]]:
     """Visits the prior factors once, one after the other.
@@ -409,6 +412,6 @@ def visit_prior(
     return belief, after, infos
 
 
-def _put(arrays: Any, now: Any, t: Any) -> Any:
+def _put(arrays: PyTree, now: PyTree, t: jax.Array) -> PyTree:
     """Writes the values of row t into arrays of rows."""
     return jax.tree.map(lambda a, x: jax.lax.dynamic_update_index_in_dim(a, x, t, 0), arrays, now)

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor
 from adfpp.engine.linalg import root_of_product, whiten
-from adfpp.engine.tilt import IntegralRule, Message, Quadrature, Tilt, Tilted
+from adfpp.engine.tilt import Index, IntegralRule, Message, Quadrature, Tilt, Tilted
 from adfpp.engine.trace import Atom, Tail, Trace, dtype_of, known_value, part_of, shape_of
 
 
@@ -43,8 +44,8 @@ class LocalRules(NamedTuple):
         posterior: ``posterior(e, mean (k,), scale (k, k)) -> LocalMoments`` given a cavity of the field.
     """
 
-    marginal: Callable[[Any, Float[Array, " k"]], Float[Array, ""]]
-    posterior: Callable[[Any, Float[Array, " k"], Float[Array, "k k"]], LocalMoments]
+    marginal: Callable[[Index, Float[Array, " k"]], Float[Array, ""]]
+    posterior: Callable[[Index, Float[Array, " k"], Float[Array, "k k"]], LocalMoments]
 
 
 class _Joint(NamedTuple):
@@ -132,12 +133,12 @@ class LocalFactor(Factor):
     def _joint_size(self) -> int:
         return self.cuts[0].size
 
-    def _prepare_joint(self, inputs: Sequence[Any]) -> Callable[[Any, Float[Array, " k"]], _Joint]:
+    def _prepare_joint(self, inputs: Sequence[ArrayLike]) -> Callable[[Index, Float[Array, " k"]], _Joint]:
         """Prepares the joint field at one row, as a function of an element and the mean of θ's part of the field."""
         size, base = self._joint_size, self.base
         if not self.numbers or not size or base is None:
 
-            def plain(e: Any, mean: Float[Array, " k"]) -> _Joint:
+            def plain(e: Index, mean: Float[Array, " k"]) -> _Joint:
                 unknown = jnp.full(self.numbers, jnp.nan, mean.dtype)
                 return _Joint(mean, jnp.zeros((size, 0), mean.dtype), unknown, unknown)
 
@@ -152,7 +153,7 @@ class LocalFactor(Factor):
         offset, matrix = at(zero), jax.jacfwd(at)(zero)
         alike = (self.places == self.places[:1]).all()
 
-        def joint(e: Any, mean: Float[Array, " k"]) -> _Joint:
+        def joint(e: Index, mean: Float[Array, " k"]) -> _Joint:
             places = self.places[0] if alike else jnp.asarray(self.places)[e]
             z0, sd = (jnp.asarray(a, mean.dtype)[places] for a in (base_mean, base_sd))
             b = matrix[e][:, places].astype(mean.dtype)
@@ -169,7 +170,7 @@ class LocalFactor(Factor):
 
     # ---------------------------------------------------------------------------------------- tilted moments
 
-    def prepare(self, *inputs: Any) -> Tilt:
+    def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row, with the local latents integrated out."""
         tilt = self.joint.prepare(*inputs)
         if not self.numbers or not self._joint_size:
@@ -177,7 +178,7 @@ class LocalFactor(Factor):
         joint, k = self._prepare_joint(inputs), self.field_size
 
         def marginal_tilt(
-            e: Any,
+            e: Index,
             mean: Float[Array, " k"],
             scale: Float[Array, "k k"],
             power: Float[Array, ""] | float | None = None,
@@ -204,7 +205,7 @@ class LocalFactor(Factor):
 
         return marginal_tilt
 
-    def rules(self, *inputs: Any) -> LocalRules:
+    def rules(self, *inputs: ArrayLike) -> LocalRules:
         """Prepares the log-density without the local latents, and their posterior, at one row."""
         tilt, joint = self.joint.prepare(*inputs), self._prepare_joint(inputs)
         log_factor: Callable[..., Array] | None = None
@@ -213,7 +214,7 @@ class LocalFactor(Factor):
         terms = [tail(*inputs).log_factor for tail in self._terms]
         own, size, k = self.numbers, self._joint_size, self.field_size
 
-        def marginal(e: Any, field: Float[Array, " k"]) -> Float[Array, ""]:
+        def marginal(e: Index, field: Float[Array, " k"]) -> Float[Array, ""]:
             (centre, spread, _, _), density = joint(e, field), log_factor
             if density is None or 0 < size <= own:
                 return tilt(e, centre, whiten(spread)[0]).log_z
@@ -225,7 +226,7 @@ class LocalFactor(Factor):
 
             return self.inner_rule(inner, jnp.zeros(own, field.dtype), jnp.eye(own, dtype=field.dtype)).log_z
 
-        def posterior(e: Any, mean: Float[Array, " k"], scale: Float[Array, "k k"]) -> LocalMoments:
+        def posterior(e: Index, mean: Float[Array, " k"], scale: Float[Array, "k k"]) -> LocalMoments:
             centre, spread, z0, sd = joint(e, mean)
             lower, q = self._whitened(scale, spread)
             weights = jnp.ones(1, mean.dtype)
@@ -289,7 +290,7 @@ def _joint_root(q: Float[Array, "size n"], root: Float[Array, "size size"]) -> F
     return jnp.eye(q.shape[1], dtype=q.dtype) + q.T @ (excess @ q)
 
 
-def _output_of(trace: Trace, output: Atom) -> Callable[..., Any]:
+def _output_of(trace: Trace, output: Atom) -> Callable[..., Array | np.ndarray]:
     """An output that does not depend on θ, as a function of the inputs; a constant function if its value is known."""
     known = known_value(trace, output)
     return part_of(trace, output) if known is None else lambda *inputs: known

@@ -14,11 +14,12 @@ The integral ∫ N(u; m, P⁻¹) site^α du is |P|^½ exp(-½ mᵀ P m) times th
 between the factors and the belief as a whole, so a factor adds ``(log Z - ½ log|P| + ½ mᵀ P m) / α``.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from adfpp.engine.linalg import inverse_lower, inverse_of, inverse_upper, reversed_cholesky
 from adfpp.engine.tilt import Message, Tilted
@@ -74,7 +75,7 @@ class Cavity(NamedTuple):
     whole: jax.Array
 
 
-def least_pivot(dtype: Any) -> float:
+def least_pivot(dtype: DTypeLike) -> float:
     """The smallest part of a direction's precision that must be left when a site is removed; less is rounding error."""
     # the rounding error of a pivot is a small multiple of eps; 4096 leaves a wide margin
     return 4096.0 * float(jnp.finfo(dtype).eps)

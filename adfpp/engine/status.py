@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 
 class Status(IntEnum):
@@ -104,7 +105,7 @@ class VisitInfo(NamedTuple):
     clamped: Any
 
 
-Info = TypeVar("Info", RowInfo, VisitInfo)
+Info = TypeVar("Info", bound=RowInfo | VisitInfo)
 
 _SUMMED = ("log_z", "evidence", "clamped")  # the status and the error of a row are the worst of its factors'
 
@@ -144,7 +145,7 @@ def worst_of(*statuses: Any) -> Any:
     return worst
 
 
-def empty_info(rows: int, dtype: Any, visited: bool) -> RowInfo | VisitInfo:
+def empty_info(rows: int, dtype: DTypeLike, visited: bool) -> RowInfo | VisitInfo:
     """Makes the info of rows that have not been visited yet."""
     real, whole = jnp.zeros(rows, dtype), jnp.zeros(rows, jnp.int32)
     return VisitInfo(real, whole, real, real, whole) if visited else RowInfo(real, whole, real)

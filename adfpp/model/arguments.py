@@ -26,7 +26,7 @@ class Bound(NamedTuple):
         names: For each leaf the parameter that it belongs to.
     """
 
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
     leaves: list[Any]
     names: list[str]
     treedef: Structure
@@ -42,14 +42,14 @@ def canonical_dtype(leaf: Array) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(leaf.dtype)
 
 
-def bind(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
     """Binds a call to the names of the model's parameters.
 
     Raises:
         TypeError: When an argument is a list or a table, or holds what JAX has no numbers for.
     """
     signature = inspect.signature(model)
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD:
             arguments |= value
@@ -76,7 +76,7 @@ def bind(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
     return Bound(arguments, leaves, names, treedef)
 
 
-def call(model: Model, arguments: Mapping[str, Any]) -> object:
+def call(model: Model, arguments: Mapping[str, object]) -> object:
     """Calls a model with arguments bound by name."""
     positional, keyword, rest = [], {}, dict(arguments)
     for name, parameter in inspect.signature(model).parameters.items():
@@ -94,7 +94,7 @@ def call(model: Model, arguments: Mapping[str, Any]) -> object:
     return model(*positional, **keyword, **rest)
 
 
-def refuse_clashes(model: Model, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+def refuse_clashes(model: Model, function: Callable[..., object], args: tuple[object, ...]) -> None:
     """Refuses a model with an argument that this function would take for its own option, unless by position."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = {name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}

@@ -1,7 +1,7 @@
 """Which distributions have tilted moments in closed form: the registry, and NumPyro's own Gaussians in it."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpyro.distributions as dist
 
@@ -53,7 +53,7 @@ def registered_tilts() -> frozenset[tuple[type, ClosedForm]]:
     return frozenset(_REGISTRY.items())
 
 
-def closed_form(distribution: Any) -> ClosedForm | None:
+def closed_form(distribution: object) -> ClosedForm | None:
     """The closed form registered for exactly the class of this distribution, or None.
 
     A subclass may override ``log_prob``, so it does not inherit its parent's rule.

@@ -1,17 +1,18 @@
 """Models with discrete latents: all combinations of their values, and the form that NumPyro's Gibbs samplers take."""
 
 import math
-from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
+from adfpp.model.arguments import Model
 from adfpp.model.joint import Joint
 from adfpp.model.latents import Latent
 from adfpp.model.program import Program
+from adfpp.model.visit import Message
 
 MOST = 1 << 14  # combinations that are enumerated at most
 _EVALUATIONS = 1 << 21  # rows times combinations evaluated at once
@@ -54,11 +55,11 @@ def log_joint_of(joint: Joint, theta: np.ndarray, rows: np.ndarray) -> np.ndarra
     return np.concatenate(parts)[: len(theta)]
 
 
-def listed(model: Callable[..., Any]) -> Callable[..., Any]:
+def listed(model: Model) -> Model:
     """The model as NumPyro's Gibbs kernels take it: every discrete latent lists its values, also ``to_event``."""
 
     @wraps(model)
-    def with_values(*args: Any, **kwargs: Any) -> Any:
+    def with_values(*args: object, **kwargs: object) -> object:
         with _Listed():
             return model(*args, **kwargs)
 
@@ -68,7 +69,7 @@ def listed(model: Callable[..., Any]) -> Callable[..., Any]:
 class _Enumerable(dist.Independent):
     """Independent elements, with the values that one of them may have."""
 
-    def enumerate_support(self, expand: bool = True) -> Any:
+    def enumerate_support(self, expand: bool = True) -> ArrayLike:
         """The values of one element."""
         return self.base_dist.enumerate_support(expand)
 
@@ -76,7 +77,7 @@ class _Enumerable(dist.Independent):
 class _Listed(Messenger):
     """Puts such distributions in the place of those of discrete latents."""
 
-    def process_message(self, msg: dict[str, Any]) -> None:
+    def process_message(self, msg: Message) -> None:
         """Exchanges a latent's distribution before it is drawn from."""
         fn = msg.get("fn")
         if msg["type"] == "sample" and not msg["is_observed"] and type(fn) is dist.Independent:

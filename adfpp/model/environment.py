@@ -7,7 +7,7 @@ or from the function around it, is another model once that value has changed; th
 import functools
 import hashlib
 import types
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import jax
@@ -47,12 +47,12 @@ class Same:
             return False
 
 
-def environment(model: Any) -> tuple[Any, ...]:
+def environment(model: object) -> tuple[Hashable, ...]:
     """What a model reads that is not an argument, as a hashable key."""
     return tuple(_entries(model, set()))
 
 
-def _entries(value: Any, seen: set[int]) -> Iterator[Any]:
+def _entries(value: object, seen: set[int]) -> Iterator[Hashable]:
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -72,7 +72,7 @@ def _entries(value: Any, seen: set[int]) -> Iterator[Any]:
         yield from _attributes(value, seen)
 
 
-def _of_function(function: types.FunctionType, seen: set[int]) -> Iterator[Any]:
+def _of_function(function: types.FunctionType, seen: set[int]) -> Iterator[Hashable]:
     for cell in function.__closure__ or ():
         try:
             inside = cell.cell_contents
@@ -99,13 +99,13 @@ def _names(code: types.CodeType) -> set[str]:
     return names
 
 
-def _attributes(instance: Any, seen: set[int]) -> Iterator[Any]:
+def _attributes(instance: object, seen: set[int]) -> Iterator[Hashable]:
     for name, value in sorted(getattr(instance, "__dict__", {}).items()):
         yield name
         yield from _described(value, seen)
 
 
-def _described(value: Any, seen: set[int]) -> Iterator[Any]:
+def _described(value: object, seen: set[int]) -> Iterator[Hashable]:
     if isinstance(value, types.ModuleType):
         return
     if isinstance(value, _PLAIN):
@@ -133,7 +133,7 @@ def _described(value: Any, seen: set[int]) -> Iterator[Any]:
 class _Identity:
     """An object as a key by identity. It is kept alive by the key, so that its identity stays its own."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __hash__(self) -> int:

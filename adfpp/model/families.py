@@ -1,7 +1,6 @@
 """Which family each latent has: native ones by the latent's support, and the family of the whole belief."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jax.core import Tracer
@@ -110,7 +109,7 @@ def _refuse_support(latent: Outline, wanted: str) -> None:
         )
 
 
-def _bounds(support: Any) -> tuple[float, float] | None:
+def _bounds(support: object) -> tuple[float, float] | None:
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", np.inf)
     if low is None or any(isinstance(a, Tracer) or np.ndim(a) for a in (low, high)):
         return None

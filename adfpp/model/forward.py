@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +46,7 @@ class Forward:
         kwargs: Its keyword arguments.
     """
 
-    def __init__(self, program: Program, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, program: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         self.program = program
         self.bound = bind(program.model, args, kwargs)
 
@@ -92,9 +91,9 @@ class _Options:
     """
 
     treedef: Structure
-    fixed: tuple[tuple[type, Any] | None, ...]
+    fixed: tuple[tuple[type, object] | None, ...]
 
-    def rebuild(self, arrays: Sequence[jax.Array]) -> dict[str, Any]:
+    def rebuild(self, arrays: Sequence[jax.Array]) -> dict[str, object]:
         """The arguments with these arrays."""
         pool = iter(arrays)
         return jax.tree.unflatten(self.treedef, [next(pool) if leaf is None else leaf[1] for leaf in self.fixed])

@@ -1,7 +1,6 @@
 """Draws and densities of a NumPyro guide, whatever it is made of."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +10,11 @@ from numpyro.infer.util import compute_log_probs
 
 
 def guide_draws(
-    guide: Callable[..., Any],
-    params: Mapping[str, Any],
+    guide: Callable[..., object],
+    params: Mapping[str, object],
     rng_key: jax.Array,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     count: int,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Runs a guide several times.
@@ -26,7 +25,7 @@ def guide_draws(
         made of.
     """
 
-    def one(key: jax.Array) -> tuple[dict[str, Any], jax.Array]:
+    def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
         # A latent that is a mere function of another is a Delta which carries the volume of that function.
         logs, messages = compute_log_probs(handlers.seed(guide, rng_seed=key), args, dict(kwargs), dict(params))
         drawn = {n: m["value"] for n, m in messages.items() if m["type"] == "sample" and not m["is_observed"]}

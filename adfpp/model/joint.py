@@ -4,7 +4,7 @@ What is compiled belongs to the program, not to the object: two joints of one pr
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -48,8 +48,8 @@ class Joint:
     def __init__(
         self,
         program: Program,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
         prior: Mapping[str, dist.Distribution] | Callable[[jax.Array], ArrayLike] | None = None,
     ) -> None:
         bound = bind(program.model, args, kwargs)
@@ -145,7 +145,7 @@ class Joint:
         """Independent draws ``(count, N)`` of θ from the prior."""
         return np.asarray(self._compiled(_prior_samples)(jax.random.split(rng_key, count), self.shared))
 
-    def _compiled(self, function: Callable[..., Any], *options: Any) -> Callable[..., Any]:
+    def _compiled(self, function: Callable[..., Any], *options: Hashable) -> Callable[..., Any]:
         return self.program.compiled(function, self._call, *options)
 
     def _flat(self, theta: ArrayLike) -> jax.Array:

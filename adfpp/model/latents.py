@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal
+from jax.extend.core import Jaxpr, Literal, Var
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import IdentityTransform
@@ -174,7 +174,7 @@ def shared_latents(whole: Outlines, local: frozenset[str], native: Mapping[str, 
 
 
 def with_transforms(
-    model: Model, layout: Layout, leaves: Sequence[Any], latents: Sequence[Latent]
+    model: Model, layout: Layout, leaves: Sequence[object], latents: Sequence[Latent]
 ) -> tuple[tuple[Latent, ...], tuple[np.ndarray, ...] | None]:
     """The latents with their transforms, whose arrays, if any, are computed from the shared arguments.
 
@@ -186,7 +186,7 @@ def with_transforms(
     rows, shared = layout.split(leaves)
     kept: dict[str, Any] = {}
 
-    def supports(*inputs: Any) -> list[jax.Array]:
+    def supports(*inputs: ArrayLike) -> list[jax.Array]:
         """Keeps the supports, taken apart; gives the arrays in them that are computed."""
         found = visit(model, layout.rebuild_from(inputs)).latents
         kept["leaves"], kept["treedef"] = jax.tree.flatten([found[latent.name].fn.support for latent in latents])
@@ -209,7 +209,7 @@ def with_transforms(
     return tuple(done), pinned
 
 
-def _depends_on(jaxpr: Any, inputs: Sequence[Any]) -> bool:
+def _depends_on(jaxpr: Jaxpr, inputs: Sequence[Var]) -> bool:
     """Whether an output of a jaxpr depends on any of these inputs; an equation counts as reading all its operands."""
     reached = set(inputs)
     for equation in jaxpr.eqns:
@@ -220,9 +220,9 @@ def _depends_on(jaxpr: Any, inputs: Sequence[Any]) -> bool:
 
 def with_whole_numbers(
     latents: tuple[Latent, ...],
-    run: Callable[[tuple[Latent, ...], jax.Array, Sequence[Any]], Visit],
-    theta: Any,
-    inputs: Sequence[Any],
+    run: Callable[[tuple[Latent, ...], jax.Array, Sequence[ArrayLike]], Visit],
+    theta: jax.ShapeDtypeStruct,
+    inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> tuple[Latent, ...]:
     """The latents, discrete ones given to the model as whole numbers where it does not run on floats (``mean[z]``).
 
@@ -238,7 +238,7 @@ def with_whole_numbers(
         return latents
 
     def try_with(latents: tuple[Latent, ...]) -> None:
-        def priors(flat: jax.Array, *rest: Any) -> list[jax.Array]:
+        def priors(flat: jax.Array, *rest: ArrayLike) -> list[jax.Array]:
             found = run(latents, flat, rest).latents
             # A Categorical looks its own value up in a table.
             drawn = [found[latent.name] for latent in latents if latent.discrete]

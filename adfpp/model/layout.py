@@ -26,7 +26,7 @@ class Layout:
     treedef: Structure
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    fixed: tuple[Any, ...]
+    fixed: tuple[object, ...]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self._key() == other._key()
@@ -34,19 +34,19 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         return self.treedef, self.names, self.kinds, self.fixed, tuple(type(leaf) for leaf in self.fixed)
 
-    def with_fixed(self, leaves: Sequence[Any]) -> "Layout":
+    def with_fixed(self, leaves: Sequence[object]) -> "Layout":
         """The layout of another call of the same structure, with the fixed values among its leaves."""
         return replace(self, fixed=tuple(leaf for leaf, k in zip(leaves, self.kinds, strict=True) if k == "fixed"))
 
-    def rebuild(self, rows: Sequence[Any], shared: Sequence[Any]) -> dict[str, Any]:
+    def rebuild(self, rows: Sequence[object], shared: Sequence[object]) -> dict[str, Any]:
         """The bound arguments, with these arrays in their places."""
         pools = {"row": iter(rows), "shared": iter(shared), "fixed": iter(self.fixed)}
         return jax.tree.unflatten(self.treedef, [next(pools[k]) for k in self.kinds])
 
-    def rebuild_from(self, inputs: Sequence[Any]) -> dict[str, Any]:
+    def rebuild_from(self, inputs: Sequence[object]) -> dict[str, Any]:
         """The bound arguments, with the arrays of rows and then the shared ones in their places."""
         rows = self.kinds.count("row")
         return self.rebuild(inputs[:rows], inputs[rows:])

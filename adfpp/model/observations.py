@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions.transforms import IdentityTransform
 
 from adfpp.engine.factor import Factor, LocalBase, Observation
 from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import ClosedForm, Moments
-from adfpp.engine.trace import Trace, evaluated_once, trace
+from adfpp.engine.trace import Atom, Trace, evaluated_once, trace
 from adfpp.model.arguments import Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.elements import AnyDistribution, Elements, elements, is_factor
@@ -48,7 +49,7 @@ class _Entry(NamedTuple):
     components: tuple[Component, ...] = ()
     terms: int | None = None
 
-    def observation(self, outputs: Sequence[Any]) -> Observation:
+    def observation(self, outputs: Sequence[Atom]) -> Observation:
         """The entry with the trace's variables in the places of positions."""
 
         def at(i: int | None) -> Any:
@@ -119,7 +120,7 @@ class RowModel:
             if s.support is None
         )
 
-    def planned(self, dtype: Any, inputs: Sequence[jax.ShapeDtypeStruct]) -> "RowModel":
+    def planned(self, dtype: np.dtype, inputs: Sequence[jax.ShapeDtypeStruct]) -> "RowModel":
         """The same with a plan of how its local latents are integrated out."""
         if not self.local:
             return self
@@ -127,7 +128,9 @@ class RowModel:
         plan = plan_locals(self.visit, self._draw, self.local, start, dtype, inputs)
         return replace(self, local=plan.latents, plan=plan)
 
-    def visit(self, theta: jax.Array, inputs: Sequence[Any], discrete: Mapping[str, ArrayLike] | None = None) -> Visit:
+    def visit(
+        self, theta: jax.Array, inputs: Sequence[ArrayLike], discrete: Mapping[str, ArrayLike] | None = None
+    ) -> Visit:
         """Visits the model at (θ, z) and these values of its discrete local latents, with one row's arrays."""
         continuous = substitution((*self.latents, *self.continuous), theta)
 
@@ -138,11 +141,11 @@ class RowModel:
 
         return visit(self.model, self.layout.rebuild_from(inputs), values)
 
-    def _draw(self, key: jax.Array, inputs: Sequence[Any]) -> dict[str, Sampled]:
+    def _draw(self, key: jax.Array, inputs: Sequence[ArrayLike]) -> dict[str, Sampled]:
         """The latents of one row, drawn from their priors."""
         return visit(self.model, self.layout.rebuild_from(inputs), prior_draws_of(key)).latents
 
-    def outputs(self, theta: jax.Array, inputs: Sequence[Any]) -> _Outputs:
+    def outputs(self, theta: jax.Array, inputs: Sequence[ArrayLike]) -> _Outputs:
         """What the factors of one row are made of."""
         arrays: list[jax.Array] = []
 
@@ -182,7 +185,7 @@ def traced_factors(
     for look_inside in (False, True):
         kept: list[_Outputs] = []
 
-        def arrays(flat: jax.Array, *rest: Any, kept: list[_Outputs] = kept) -> list[jax.Array]:
+        def arrays(flat: jax.Array, *rest: ArrayLike, kept: list[_Outputs] = kept) -> list[jax.Array]:
             kept.append(row_model.outputs(flat, rest))
             return kept[-1].arrays
 
@@ -314,7 +317,7 @@ def _possible_where_masked(each: Elements, value: jax.Array) -> jax.Array:
     return jnp.where(each.counted().reshape(each.shape + (1,) * len(event)), value, possible)
 
 
-def _base(plan: LocalPlan, seen: Visit, inputs: Sequence[Any]) -> tuple[jax.Array, jax.Array]:
+def _base(plan: LocalPlan, seen: Visit, inputs: Sequence[ArrayLike]) -> tuple[jax.Array, jax.Array]:
     """Mean and sd ``(m,)`` of the continuous local numbers' base."""
     mean, sd = (jnp.asarray(a, float) for a in plan.base(*inputs))
     for s in plan.latents:

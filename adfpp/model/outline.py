@@ -1,11 +1,12 @@
 """A model seen by shapes alone: what its latents and observations look like for some number of rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from adfpp.model.arguments import Bound, Model, canonical_dtype, is_array
@@ -61,7 +62,7 @@ def outline(model: Model, bound: Bound, kinds: Sequence[str] | None = None, leng
             shape = (length, *leaf.shape[1:]) if stretched else leaf.shape
             arrays.append(jax.ShapeDtypeStruct(shape, canonical_dtype(leaf)))
 
-    def run(*traced: Any) -> None:
+    def run(*traced: ArrayLike) -> None:
         pool = iter(traced)
         leaves = [next(pool) if is_array(leaf) else leaf for leaf in bound.leaves]
         found = visit(model, jax.tree.unflatten(bound.treedef, leaves))

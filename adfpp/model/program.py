@@ -58,7 +58,7 @@ class Program:
     latents: tuple[Latent, ...]
     factors: tuple[Factor, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
-    dtype: Any
+    dtype: np.dtype
     trace: Trace
     family: Family
     pinned: tuple[np.ndarray, ...] | None = None
@@ -115,7 +115,7 @@ class Program:
                         words.append(f"its latent {name!r} has the {what} {a}, here it has {b}")
         return "; ".join(words) or "its latents come in another order"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """What the program was read from: compiled and traced functions cannot be pickled, but can be made again."""
         from adfpp.model.reader import read_again
 

@@ -4,7 +4,6 @@ Only shapes are read from the data, with one exception: shared arrays that a sup
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +24,8 @@ from adfpp.model.refusals import plates_in_words, refuse_changes, refuse_dynamic
 
 def read(
     model: Model,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     rows: Sequence[str] | None,
     moments: Moments,
     family: Family | ByLatent | None = None,
@@ -93,7 +92,7 @@ def read(
 
 def read_again(
     reference: ModelReference,
-    call: Mapping[str, Any],
+    call: Mapping[str, object],
     rows: Sequence[str],
     moments: Moments,
     asked: Family | ByLatent | None,

@@ -3,10 +3,9 @@
 import inspect
 import pickle
 from collections.abc import Callable
-from typing import Any
 
 
-def model_name(model: Any) -> str:
+def model_name(model: object) -> str:
     """The name of a model function, or of the class of a callable object."""
     inner = getattr(model, "func", None)  # of functools.partial
     if inner is not None:
@@ -17,10 +16,10 @@ def model_name(model: Any) -> str:
 class ModelReference:
     """A model inside a pickle: by its import path, or by value where cloudpickle is installed and it has none."""
 
-    def __init__(self, model: Callable[..., Any]) -> None:
+    def __init__(self, model: Callable[..., object]) -> None:
         self.model = model
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         found = inspect.unwrap(self.model) if inspect.isfunction(self.model) else self.model
         # what __main__ defines is found again by its name only in the same script
         importable = getattr(found, "__module__", None) != "__main__"

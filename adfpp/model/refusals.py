@@ -4,11 +4,11 @@ The numeric check, that the rows' log-likelihoods add up to the batch's, is in `
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from adfpp.engine.trace import depends_on, trace
 from adfpp.model.arguments import Bound, ModelError
@@ -79,7 +79,7 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
 
 def refuse_dynamic_supports(
     latents: Sequence[Latent],
-    run: Callable[[jax.Array, Sequence[Any]], Visit],
+    run: Callable[[jax.Array, Sequence[ArrayLike]], Visit],
     theta: jax.ShapeDtypeStruct,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> None:
@@ -92,7 +92,7 @@ def refuse_dynamic_supports(
         inputs: Shapes of one row's arrays and of the shared ones.
     """
 
-    def values(flat: jax.Array, *rest: Any) -> list[jax.Array]:
+    def values(flat: jax.Array, *rest: ArrayLike) -> list[jax.Array]:
         found = run(flat, rest).latents
         return [jnp.asarray(found[latent.name].value) for latent in latents]
 

@@ -89,7 +89,7 @@ _VALUE_ERRORS = (
 
 def visit(
     model: Model,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     values: Values | None = None,
     priors: Mapping[str, AnyDistribution] | None = None,
 ) -> Visit:
@@ -164,7 +164,7 @@ def _refuse(name: str, site: Message) -> None:
 
 
 def record(
-    model: Model, arguments: Mapping[str, Any], values: Values, key: jax.Array | int, redraw: bool
+    model: Model, arguments: Mapping[str, object], values: Values, key: jax.Array | int, redraw: bool
 ) -> dict[str, Recorded]:
     """Runs a model once and keeps every named value, deterministic ones too, in the model's order.
 
@@ -195,8 +195,8 @@ def record(
 
 
 def draw_latents(
-    model: Model, arguments: Mapping[str, Any], priors: Mapping[str, AnyDistribution], key: jax.Array
-) -> dict[str, Any]:
+    model: Model, arguments: Mapping[str, object], priors: Mapping[str, AnyDistribution], key: jax.Array
+) -> dict[str, jax.Array]:
     """Runs a model once with every latent drawn: ``{latent: value}``.
 
     Args:
@@ -234,7 +234,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _substituted(fn: Callable[..., object], values: Values) -> Any:
+def _substituted(fn: Callable[..., object], values: Values) -> Callable[..., object]:
     """A function whose latents get these values."""
 
     def value(site: Message) -> ArrayLike | None:
@@ -262,7 +262,7 @@ def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
 class _Replace(Messenger):
     """Puts other priors in the place of a model's own."""
 
-    def __init__(self, fn: Any, priors: Mapping[str, AnyDistribution]) -> None:
+    def __init__(self, fn: Callable[..., object], priors: Mapping[str, AnyDistribution]) -> None:
         self.priors = priors
         super().__init__(fn)
 
@@ -286,7 +286,7 @@ class _Replace(Messenger):
 class _Watch(Messenger):
     """Remembers the last latent or observation of a run, for error messages."""
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, fn: Callable[..., object]) -> None:
         self.last = ""
         super().__init__(fn)
 

@@ -1,6 +1,6 @@
 """Families of approximate posteriors. ``base`` defines the protocol, and each family has its own module."""
 
-from adfpp.engine.families.base import Belief, Exchange, Family, Gaussian, Outside, Window, combine
+from adfpp.engine.families.base import Belief, Block, Exchange, Family, Gaussian, Outside, Window, combine
 from adfpp.engine.families.diagonal import Diagonal
 from adfpp.engine.families.full import Full
 from adfpp.engine.families.in_theta import InTheta
@@ -11,6 +11,7 @@ from adfpp.engine.families.spherical import Spherical
 
 __all__ = [
     "Belief",
+    "Block",
     "ByLatent",
     "ComponentPart",
     "Diagonal",

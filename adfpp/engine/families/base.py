@@ -12,15 +12,22 @@ A site is then a vector of natural parameters of θ itself (``InTheta`` in ``in_
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from typing_extensions import override
 
 from adfpp.engine.factor import Factor, ReadyFactor
-from adfpp.engine.tilt import Message, Tilted
+from adfpp.engine.tilt import Index, Message, Tilted
+
+if TYPE_CHECKING:
+    from adfpp.engine.families.product.product import ProductBelief
+
+
+BeliefT = TypeVar("BeliefT", bound="Belief | ProductBelief")  # the class of a family's beliefs
 
 
 class Belief(NamedTuple):
@@ -35,7 +42,25 @@ class Belief(NamedTuple):
     scale: jax.Array
 
 
-class Window(NamedTuple):
+class Block(NamedTuple):
+    """An independent block of the prior: Gaussian in unconstrained space, or of one latent in its native space.
+
+    Attributes:
+        where: Its places in θ ``(d,)``.
+        mean: ``(d,)``.
+        root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
+        how: How it was computed, in words.
+        natural: ``(n, numbers)`` of a latent in its native space: the natural parameters of its n components.
+    """
+
+    where: np.ndarray
+    mean: np.ndarray
+    root: np.ndarray
+    how: str
+    natural: np.ndarray | None = None
+
+
+class Window(NamedTuple, Generic[BeliefT]):
     """A belief while a small number of rows is absorbed, slot by slot. A slot is one row of A.
 
     Attributes:
@@ -48,7 +73,7 @@ class Window(NamedTuple):
         steps: ``(T,)`` blocked only: y, such that the current mean is m + S Uᵀ y.
     """
 
-    belief: Any
+    belief: BeliefT
     matrix: jax.Array
     value: jax.Array
     start: jax.Array
@@ -122,7 +147,7 @@ class Update(NamedTuple):
     own: Any
 
 
-class Family(ABC):
+class Family(ABC, Generic[BeliefT]):
     """A family of approximate posteriors: a frozen dataclass of settings, without arrays and without state."""
 
     sites_in_field: ClassVar[bool]
@@ -135,16 +160,16 @@ class Family(ABC):
 
     # ---------------------------------------------------------------------------------- from the prior, and back
 
-    def split(self, blocks: Sequence[Any]) -> list[Any]:
+    def split(self, blocks: Sequence[Block]) -> list[Block]:
         """Splits the prior's independent blocks where the family splits θ into parts."""
         return list(blocks)
 
     @abstractmethod
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Any:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> BeliefT:
         """Makes the belief that matches independent prior blocks."""
 
     @abstractmethod
-    def blocks(self, belief: Any) -> list[Any]:
+    def blocks(self, belief: BeliefT) -> list[tuple[np.ndarray, ...]]:
         """Returns the belief as independent blocks: (places, mean, root), and natural parameters if not Gaussian."""
 
     # ---------------------------------------------------------------------------------- rows in a window
@@ -157,11 +182,11 @@ class Family(ABC):
         """Length to which θ is padded with zeros while rows are absorbed one by one, to fill whole vector registers."""
         return size
 
-    def pad(self, belief: Any, width: int) -> Any:
+    def pad(self, belief: BeliefT, width: int) -> BeliefT:
         """Pads the belief to this length."""
         return belief
 
-    def trim(self, belief: Any, size: int) -> Any:
+    def trim(self, belief: BeliefT, size: int) -> BeliefT:
         """Removes the padding of the belief."""
         return belief
 
@@ -169,11 +194,11 @@ class Family(ABC):
         """The θ at which h of the fields is computed: the mean, unless a family needs exact values at another θ."""
         return mean
 
-    def open(self, belief: Any, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
+    def open(self, belief: BeliefT, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window[BeliefT]:
         """Opens a window on the fields of some rows: ``matrix (T, N)``, ``value (T,)`` at the belief's origin."""
         return Window(belief, matrix, value, self.origin(belief.mean))
 
-    def close(self, window: Window) -> Any:
+    def close(self, window: Window[BeliefT]) -> BeliefT:
         """Returns the belief after all rows of the window."""
         return window.belief
 
@@ -183,17 +208,17 @@ class Family(ABC):
         """Whether the tilted moments of a factor are computed from random points."""
         return factor.draws
 
-    def error_limit(self, factor: Factor, dtype: Any) -> float | None:
+    def error_limit(self, factor: Factor, dtype: DTypeLike) -> float | None:
         """The estimated error above which a row is marked as inaccurate; None for exact moments."""
         return factor.rule.reported(dtype, factor.field_size)
 
     @abstractmethod
     def cavity(
-        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window[BeliefT], slot: Index, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         """Computes the cavity distribution of a factor; without a site it is the belief."""
 
-    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Any) -> Answer:
+    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Index) -> Answer:
         """Computes the tilted distribution of one element of a factor group."""
         return Answer(ready.tilt(element, outside.mean, outside.scale, outside.power))
 
@@ -209,7 +234,7 @@ class Family(ABC):
         """Projects the tilted distribution, and computes the new site if the factor has a site."""
 
     @abstractmethod
-    def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
+    def accept(self, window: Window[BeliefT], slot: Index, update: Update, accepted: jax.Array) -> Window[BeliefT]:
         """Applies an update if it is accepted; otherwise the window stays the same bit for bit."""
 
     def initial_damping(self, factors: Sequence[Factor]) -> float:
@@ -223,15 +248,15 @@ class Family(ABC):
         """The number of numbers in the site of a factor."""
 
     @abstractmethod
-    def natural(self, belief: Any) -> jax.Array:
+    def natural(self, belief: BeliefT) -> jax.Array:
         """Returns the natural parameters in one vector; for a Gaussian these are slope and precision."""
 
     @abstractmethod
-    def from_natural(self, natural: jax.Array, size: int) -> tuple[Any, jax.Array]:
+    def from_natural(self, natural: jax.Array, size: int) -> tuple[BeliefT, jax.Array]:
         """Returns the belief with these natural parameters, and whether it is proper."""
 
     @abstractmethod
-    def log_norm(self, belief: Any) -> jax.Array:
+    def log_norm(self, belief: BeliefT) -> jax.Array:
         """Log of the integral of ``exp(natural · T)``, without the terms ½ log 2π of Gaussian numbers."""
 
     @abstractmethod
@@ -241,19 +266,19 @@ class Family(ABC):
     # ---------------------------------------------------------------------------------- properties of a belief
 
     @abstractmethod
-    def spread(self, belief: Any, size: int) -> jax.Array:
+    def spread(self, belief: BeliefT, size: int) -> jax.Array:
         """Marginal standard deviations ``(N,)``."""
 
     @abstractmethod
-    def distance(self, before: Any, after: Any) -> jax.Array:
+    def distance(self, before: BeliefT, after: BeliefT) -> jax.Array:
         """How far a belief has moved: an upper bound of the moves of means (in sds) and of sds (relatively)."""
 
     @abstractmethod
-    def sample(self, rng_key: jax.Array, belief: Any, count: int) -> jax.Array:
+    def sample(self, rng_key: jax.Array, belief: BeliefT, count: int) -> jax.Array:
         """Draws ``count`` independent samples ``(count, N)`` of θ."""
 
     @abstractmethod
-    def log_prob(self, belief: Any, theta: jax.Array) -> jax.Array:
+    def log_prob(self, belief: BeliefT, theta: jax.Array) -> jax.Array:
         """Log density ``(...)`` at θ ``(..., N)``."""
 
     def family_of(self, latent: str) -> str:
@@ -265,17 +290,19 @@ class Family(ABC):
         return type(factor.rule).__name__, factor.why
 
 
-class Gaussian(Family):
+class Gaussian(Family[Belief]):
     """A family of Gaussians over the unconstrained θ."""
 
     gaussian: ClassVar[bool] = True
 
     @abstractmethod
-    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    def look(self, window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array, jax.Array]:
         """The field at slots [slot, slot + size) under the window's belief: mean ``(k,)`` and F = A S ``(k, N)``."""
 
     @abstractmethod
-    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+    def absorb(
+        self, window: Window[Belief], slot: Index, q: jax.Array, shift: jax.Array, root: jax.Array
+    ) -> Window[Belief]:
         """Absorbs tilted moments: directions ``q (k, N)``, ``shift (k,)``, ``root (k, k)``."""
 
     @abstractmethod
@@ -287,7 +314,7 @@ class Gaussian(Family):
         """Makes a site in θ that has these shares ``(N,)`` of the belief."""
 
     @abstractmethod
-    def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: Belief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         """Log of the integral of the prior's blocks, which cover these coordinates, as unnormalised Gaussians."""
 
     @abstractmethod
@@ -295,7 +322,7 @@ class Gaussian(Family):
         """Multiplies the covariance by factor², and adds noise noiseᵀ (noise has the family's shape of a root)."""
 
     @abstractmethod
-    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+    def noise(self, root: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         """Projects a noise root ``(N,)`` or ``(N, N)`` to the shape of root that the family uses."""
 
     @override
@@ -319,7 +346,9 @@ class Gaussian(Family):
         return -0.5 * jnp.sum(white**2, -1) - volume - 0.5 * size * math.log(2.0 * math.pi)
 
 
-def combine(family: Family, prior: Any, posteriors: Sequence[Any], size: int) -> tuple[Any, jax.Array]:
+def combine(
+    family: Family[BeliefT], prior: BeliefT, posteriors: Sequence[BeliefT], size: int
+) -> tuple[BeliefT, jax.Array]:
     """Combines several posteriors that were learned from the same prior and different rows.
 
     Their changes of natural parameters since the prior are added. The result is exact where each posterior is.
@@ -331,14 +360,14 @@ def combine(family: Family, prior: Any, posteriors: Sequence[Any], size: int) ->
     return family.from_natural(base + sum(family.natural(p) - base for p in posteriors), size)
 
 
-def slots_of(array: jax.Array, slot: Any, size: int) -> jax.Array:
+def slots_of(array: jax.Array, slot: Index, size: int) -> jax.Array:
     """Returns the rows [slot, slot + size) of an array."""
     if array.shape[0] == size:
         return array
     return jax.lax.dynamic_slice_in_dim(array, slot, size)
 
 
-def mean_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
+def mean_of_blocks(blocks: Sequence[Block], size: int) -> np.ndarray:
     """The mean ``(N,)`` of independent prior blocks."""
     mean = np.zeros(size)
     for block in blocks:
@@ -346,7 +375,7 @@ def mean_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
     return mean
 
 
-def variances_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
+def variances_of_blocks(blocks: Sequence[Block], size: int) -> np.ndarray:
     """The marginal variances ``(N,)`` of independent prior blocks."""
     variances = np.zeros(size)
     for block in blocks:
@@ -354,7 +383,7 @@ def variances_of_blocks(blocks: Sequence[Any], size: int) -> np.ndarray:
     return variances
 
 
-def field_of(window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+def field_of(window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array, jax.Array]:
     """A and mean of the field at a slot, while rows are absorbed one by one."""
     rows = slots_of(window.matrix, slot, size)
     if window.matrix.shape[0] == size:  # it is the only factor of its row, so the belief has not moved

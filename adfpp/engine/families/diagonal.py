@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.families.base import Belief
+from adfpp.engine.families.base import Belief, Block
 from adfpp.engine.families.in_theta import IndependentGaussian
 
 
@@ -50,6 +49,6 @@ class Diagonal(IndependentGaussian):
         return jnp.sum(jnp.log(belief.scale) + 0.5 * (belief.mean / belief.scale) ** 2)
 
     @override
-    def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: Belief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         mean, sd = np.asarray(belief.mean, float)[covered], np.asarray(belief.scale, float)[covered]
         return float(np.sum(np.log(sd) + 0.5 * (mean / sd) ** 2 + 0.5 * math.log(2.0 * math.pi)))

@@ -19,12 +19,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from typing_extensions import override
 
 from adfpp.engine.factor import Factor
 from adfpp.engine.families.base import (
     Answer,
     Belief,
+    Block,
     Exchange,
     Gaussian,
     Outside,
@@ -36,6 +38,7 @@ from adfpp.engine.families.base import (
 )
 from adfpp.engine.linalg import inverse_upper, reversed_cholesky, whiten
 from adfpp.engine.sites import Cavity, cavity, message_of, pack, site_of, site_size, unpack
+from adfpp.engine.tilt import Index
 
 
 class InField(NamedTuple):
@@ -85,7 +88,7 @@ class Full(Gaussian):
         return "full"
 
     @override
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> Belief:
         scale = np.zeros((size, size))
         for block in blocks:
             root = np.diag(block.root) if block.root.ndim == 1 else block.root
@@ -122,7 +125,7 @@ class Full(Gaussian):
         return belief if belief.mean.shape[0] == size else Belief(belief.mean[:size], belief.scale[:size, :size])
 
     @override
-    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window:
+    def open(self, belief: Belief, matrix: jax.Array, value: jax.Array, blocked: bool) -> Window[Belief]:
         if not blocked:
             return super().open(belief, matrix, value, blocked)
         # one product F = A S for all rows; no directions have been absorbed yet
@@ -131,7 +134,7 @@ class Full(Gaussian):
         return Window(belief, matrix @ belief.scale, value, belief.mean, jnp.zeros_like(matrix), weights, steps)
 
     @override
-    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    def look(self, window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array, jax.Array]:
         if isinstance(window.directions, tuple):
             rows, mean = field_of(window, slot, size)
             return mean, rows @ window.belief.scale
@@ -142,7 +145,9 @@ class Full(Gaussian):
         return mean, rows + (overlap @ window.weights) @ window.directions
 
     @override
-    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+    def absorb(
+        self, window: Window[Belief], slot: Index, q: jax.Array, shift: jax.Array, root: jax.Array
+    ) -> Window[Belief]:
         # S ← S (I + Qᵀ (R - I) Q), m ← m + S Qᵀ d
         excess = root - jnp.eye(root.shape[0], dtype=root.dtype)
         if isinstance(window.directions, tuple):
@@ -163,7 +168,7 @@ class Full(Gaussian):
         )
 
     @override
-    def close(self, window: Window) -> Belief:
+    def close(self, window: Window[Belief]) -> Belief:
         if isinstance(window.directions, tuple):
             return window.belief
         # one product S Uᵀ and one update of rank T
@@ -175,7 +180,7 @@ class Full(Gaussian):
 
     @override
     def cavity(
-        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window[Belief], slot: Index, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         mean, f = self.look(window, slot, factor.field_size)
         # the mean and the root of the field contain every number in the row's A, and show if one is not finite
@@ -239,7 +244,7 @@ class Full(Gaussian):
         return Update(after, evidence, clamped, proper, Moved(view.q, shift, inverse.T))
 
     @override
-    def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
+    def accept(self, window: Window[Belief], slot: Index, update: Update, accepted: jax.Array) -> Window[Belief]:
         return self.absorb(window, slot, *update.own.where(accepted))
 
     # ---------------------------------------------------------------------------------- natural parameters
@@ -279,7 +284,7 @@ class Full(Gaussian):
         return pack(slope * shares, precision * root * root[:, None])
 
     @override
-    def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: Belief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         total = 0.0
         for block in blocks:
             root = np.diag(block.root) if block.root.ndim == 1 else block.root
@@ -320,5 +325,5 @@ class Full(Gaussian):
         return belief._replace(scale=jnp.linalg.qr(stacked, mode="r").T)
 
     @override
-    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+    def noise(self, root: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         return np.asarray(np.diag(root) if root.ndim == 1 else root, dtype)

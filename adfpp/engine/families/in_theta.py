@@ -7,17 +7,20 @@ The code here is the same for all such families; they differ in ``field``, ``pro
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from typing_extensions import override
 
 from adfpp.engine.factor import Factor
 from adfpp.engine.families.base import (
     Answer,
     Belief,
+    BeliefT,
+    Block,
     Exchange,
     Family,
     Gaussian,
@@ -31,10 +34,10 @@ from adfpp.engine.families.base import (
 )
 from adfpp.engine.linalg import whiten
 from adfpp.engine.sites import least_pivot
-from adfpp.engine.tilt import Message
+from adfpp.engine.tilt import Index, Message
 
 
-class Taken(NamedTuple):
+class Taken(NamedTuple, Generic[BeliefT]):
     """Values of a factor's cavity that a family in θ needs for the projection.
 
     Attributes:
@@ -46,37 +49,37 @@ class Taken(NamedTuple):
         proper: ``()`` whether the cavity is proper.
     """
 
-    before: Any
-    belief: Any
-    field: Any
+    before: BeliefT
+    belief: BeliefT
+    field: jax.Array
     natural: jax.Array | None = None
     fraction: jax.Array | None = None
     proper: jax.Array | None = None
 
 
-class InTheta(Family):
+class InTheta(Family[BeliefT]):
     """The base class of families whose sites are natural parameters of θ."""
 
     sites_in_field: ClassVar[bool] = False
 
     @abstractmethod
-    def field(self, window: Window, cavity: Any, slot: Any, factor: Factor) -> Outside:
+    def field(self, window: Window[BeliefT], cavity: BeliefT, slot: Index, factor: Factor) -> Outside:
         """Computes the field of a factor under a cavity, with the values that ``project`` needs in ``own``."""
 
     @abstractmethod
-    def project(self, taken: Taken, answer: Answer) -> tuple[Any, jax.Array]:
+    def project(self, taken: Taken[BeliefT], answer: Answer) -> tuple[BeliefT, jax.Array]:
         """Projects the tilted distribution onto the family. Also returns whether the result is proper."""
 
     @abstractmethod
-    def share(self, belief: Any, site: jax.Array) -> jax.Array:
+    def share(self, belief: BeliefT, site: jax.Array) -> jax.Array:
         """The share of a site in each of the belief's precisions (and positive parameters)."""
 
     @abstractmethod
-    def first_site(self, belief: Any, shares: jax.Array) -> jax.Array:
+    def first_site(self, belief: BeliefT, shares: jax.Array) -> jax.Array:
         """Makes a site that has these shares ``(N,)`` of the belief."""
 
     @abstractmethod
-    def prior_log_norm(self, belief: Any, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: BeliefT, blocks: Sequence[Block], covered: np.ndarray) -> float:
         """Log of the integral of the prior's blocks as unnormalised members of the family.
 
         Args:
@@ -86,12 +89,12 @@ class InTheta(Family):
         """
 
     @abstractmethod
-    def message(self, taken: Taken, message: Message) -> jax.Array:
+    def message(self, taken: Taken[BeliefT], message: Message) -> jax.Array:
         """Converts a message in the whitened field to a site in θ."""
 
     @override
     def cavity(
-        self, window: Window, slot: Any, factor: Factor, site: jax.Array | None, exchange: Exchange | None
+        self, window: Window[BeliefT], slot: Index, factor: Factor, site: jax.Array | None, exchange: Exchange | None
     ) -> Outside:
         before = window.belief
         if site is None or exchange is None:
@@ -121,7 +124,7 @@ class InTheta(Family):
         site: jax.Array | None,
         exchange: Exchange | None,
     ) -> Update:
-        taken: Taken = outside.own
+        taken: Taken[BeliefT] = outside.own
         never = jnp.zeros((), bool)
         if site is None or exchange is None or taken.natural is None or taken.fraction is None or taken.proper is None:
             projected, proper = self.project(taken, answer)
@@ -141,12 +144,12 @@ class InTheta(Family):
         return Update(new, evidence, never, fine, after)
 
     @override
-    def accept(self, window: Window, slot: Any, update: Update, accepted: jax.Array) -> Window:
+    def accept(self, window: Window[BeliefT], slot: Index, update: Update, accepted: jax.Array) -> Window[BeliefT]:
         belief = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), update.own, window.belief)
         return window._replace(belief=belief)
 
 
-class IndependentGaussian(InTheta, Gaussian):
+class IndependentGaussian(InTheta[Belief], Gaussian):
     """The base class of the diagonal and the spherical Gaussian: one variance for each number, or one for all."""
 
     @abstractmethod
@@ -158,7 +161,7 @@ class IndependentGaussian(InTheta, Gaussian):
         """Projects values ``(N,)``, one for each number of θ, to the family's shape of a root."""
 
     @override
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> Belief:
         sd = self.sds(variances_of_blocks(blocks, size))
         # + 0 removes negative zeros, to which an update that adds nothing would give the other sign
         return Belief(jnp.asarray(mean_of_blocks(blocks, size) + 0.0, dtype), jnp.asarray(sd, dtype))
@@ -170,12 +173,14 @@ class IndependentGaussian(InTheta, Gaussian):
         return [(np.arange(size), np.asarray(belief.mean, float), np.array(sd))]
 
     @override
-    def look(self, window: Window, slot: Any, size: int) -> tuple[jax.Array, jax.Array]:
+    def look(self, window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array, jax.Array]:
         rows, mean = field_of(window, slot, size)
         return mean, rows * window.belief.scale
 
     @override
-    def absorb(self, window: Window, slot: Any, q: jax.Array, shift: jax.Array, root: jax.Array) -> Window:
+    def absorb(
+        self, window: Window[Belief], slot: Index, q: jax.Array, shift: jax.Array, root: jax.Array
+    ) -> Window[Belief]:
         return window._replace(belief=self._moved(window.belief, q, shift, root))
 
     def _moved(self, belief: Belief, q: jax.Array, shift: jax.Array, root: jax.Array) -> Belief:
@@ -183,7 +188,7 @@ class IndependentGaussian(InTheta, Gaussian):
         return Belief(mean + scale * (shift @ q), scale * jnp.sqrt(self.kept(diagonal_of_bracket(q, root))))
 
     @override
-    def field(self, window: Window, cavity: Belief, slot: Any, factor: Factor) -> Outside:
+    def field(self, window: Window[Belief], cavity: Belief, slot: Index, factor: Factor) -> Outside:
         rows, mean = field_of(window, slot, factor.field_size)
         if cavity is not window.belief:
             mean = mean + rows @ (cavity.mean - window.belief.mean)
@@ -192,12 +197,12 @@ class IndependentGaussian(InTheta, Gaussian):
         return Outside(mean, scale, None, finite, jnp.ones((), bool), q)
 
     @override
-    def project(self, taken: Taken, answer: Answer) -> tuple[Belief, jax.Array]:
+    def project(self, taken: Taken[Belief], answer: Answer) -> tuple[Belief, jax.Array]:
         tilted: Any = answer.tilted
         return self._moved(taken.belief, taken.field, tilted.shift, tilted.root), jnp.ones((), bool)
 
     @override
-    def message(self, taken: Taken, message: Message) -> jax.Array:
+    def message(self, taken: Taken[Belief], message: Message) -> jax.Array:
         mean, scale = taken.belief
         q = taken.field
         precision = self.kept(jnp.sum(q * (message.precision @ q), 0)) / scale**2
@@ -228,5 +233,5 @@ class IndependentGaussian(InTheta, Gaussian):
         return belief._replace(scale=jnp.sqrt((factor * belief.scale) ** 2 + noise**2))
 
     @override
-    def noise(self, root: np.ndarray, dtype: Any) -> np.ndarray:
+    def noise(self, root: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         return np.asarray(self.sds(root**2 if root.ndim == 1 else (root**2).sum(1)), dtype)

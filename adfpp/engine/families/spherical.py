@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
-from adfpp.engine.families.base import Belief
+from adfpp.engine.families.base import Belief, Block
 from adfpp.engine.families.in_theta import IndependentGaussian
 
 
@@ -51,7 +50,7 @@ class Spherical(IndependentGaussian):
         return belief.mean.shape[0] * jnp.log(belief.scale) + 0.5 * squares
 
     @override
-    def prior_log_norm(self, belief: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: Belief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         if covered.any() and not covered.all():
             return math.nan  # the common variance does not belong to the blocks alone
         mean, sd = np.asarray(belief.mean, float)[covered], float(belief.scale)

@@ -1,6 +1,17 @@
 """Tilted moments: log Z, mean and covariance of cavity times factor, by closed form, quadrature or Monte Carlo."""
 
-from adfpp.engine.tilt.base import ClosedForm, Drawn, IntegralRule, LogFactor, Message, Rule, Tilt, Tilted, whole_line
+from adfpp.engine.tilt.base import (
+    ClosedForm,
+    Drawn,
+    Index,
+    IntegralRule,
+    LogFactor,
+    Message,
+    Rule,
+    Tilt,
+    Tilted,
+    whole_line,
+)
 from adfpp.engine.tilt.closed import gaussian_tilt, normal_tail, normal_tilt, probit_tilt, rosenblatt_tilt
 from adfpp.engine.tilt.conditional import Conditional
 from adfpp.engine.tilt.landmarks import Landmarks
@@ -18,6 +29,7 @@ __all__ = [
     "ClosedForm",
     "Conditional",
     "Drawn",
+    "Index",
     "IntegralRule",
     "Landmarks",
     "LogFactor",

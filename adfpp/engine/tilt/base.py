@@ -12,14 +12,15 @@ between rules.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import jax.numpy as jnp
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from adfpp.engine.tilt.landmarks import Landmarks
 
+Index: TypeAlias = Int[Array, ""] | int  # the number of an element of a factor, or of a slot of a window
 LogFactor: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, ""]]
 
 
@@ -146,7 +147,7 @@ class Tilt(Protocol):
 
     def __call__(
         self,
-        e: Any,
+        e: Index,
         mean: Float[Array, " k"],
         scale: Float[Array, "k k"],
         power: Float[Array, ""] | float | None = None,
@@ -196,7 +197,7 @@ class ClosedForm:
 def whole_line(rule: TiltFunction) -> TiltFunction:
     """Gives a scalar rule the shapes of a vector rule: mean and shift ``(1,)``, scale and root ``(1, 1)``."""
 
-    def vector(value: Array, mean: Float[Array, "1"], scale: Float[Array, "1 1"], *constants: Any) -> Tilted:
+    def vector(value: Array, mean: Float[Array, "1"], scale: Float[Array, "1 1"], *constants: ArrayLike) -> Tilted:
         out = rule(value, mean[0], scale[0, 0], *constants)
         return Tilted(out.log_z, out.shift.reshape(1), out.root.reshape(1, 1), out.error)
 

@@ -9,7 +9,7 @@ accurate, else Kronrod panels around its peak.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -145,7 +145,7 @@ def _moments(
     return heaviest + shift, covariance.at[1:, 1:].add(inside)
 
 
-def _on_cavity(given: Callable[[Array], _Given], dtype: Any, nodes: int) -> _Answer:
+def _on_cavity(given: Callable[[Array], _Given], dtype: DTypeLike, nodes: int) -> _Answer:
     """Gauss-Hermite on the cavity of the outer number."""
     x, matrix = hermite(nodes)
     inner = given(jnp.asarray(x, dtype)[:, None])
@@ -166,7 +166,7 @@ def _on_cavity(given: Callable[[Array], _Given], dtype: Any, nodes: int) -> _Ans
     return top + jnp.log(total), shift, covariance, jnp.where(proper & ~jnp.isnan(error), error, jnp.inf)
 
 
-def _around_peak(given: Callable[[Array], _Given], dtype: Any) -> _Answer:
+def _around_peak(given: Callable[[Array], _Given], dtype: DTypeLike) -> _Answer:
     """Kronrod panels between the edges of the outer number's peak."""
 
     def log_tilt(u: Float[Array, " n"]) -> Float[Array, " n"]:

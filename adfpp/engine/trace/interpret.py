@@ -13,7 +13,8 @@ from jax.extend import core as jex
 Equation: TypeAlias = jex.JaxprEqn
 Variable: TypeAlias = jex.Var
 Atom: TypeAlias = jex.Var | jex.Literal
-Env: TypeAlias = dict[Variable, Any]  # the value of each variable: an array, a NumPy array or a tracer
+Value: TypeAlias = Any  # of a variable: an array, a NumPy array, a number or a tracer, as JAX's primitives take them
+Env: TypeAlias = dict[Variable, Value]
 
 
 def shape_of(value: Atom) -> tuple[int, ...]:
@@ -38,12 +39,12 @@ def variables_of(values: Iterable[Atom]) -> list[Variable]:
     return [v for v in values if not isinstance(v, jex.Literal)]
 
 
-def read(value: Atom, env: Env) -> Any:
+def read(value: Atom, env: Env) -> Value:
     """The value of a variable or literal."""
     return value.val if isinstance(value, jex.Literal) else env[value]
 
 
-def bind(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+def bind(equation: Equation, operands: Sequence[Value]) -> Sequence[Value]:
     """Applies an equation's primitive to operands.
 
     Before JAX 0.10, ``get_bind_params`` returns ``(functions, parameters)``, and the functions are the first operands.

@@ -1,14 +1,17 @@
 """Evaluating the equal parts of a function once, so that what several visits of a row share is one value."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias
 
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Literal
+from jax.extend.core import Jaxpr, Literal
+from jax.typing import ArrayLike
 
-from adfpp.engine.trace.interpret import bind
+from adfpp.engine.trace.interpret import Env, Value, bind
+
+_Done: TypeAlias = dict[Hashable, list[Value]]  # the outputs of equations, and constants
 
 
 def evaluated_once(f: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.Array]]:
@@ -18,17 +21,17 @@ def evaluated_once(f: Callable[..., list[jax.Array]]) -> Callable[..., list[jax.
     to be one number of the field, not one for each visit.
     """
 
-    def g(*args: Any) -> list[jax.Array]:
+    def g(*args: ArrayLike) -> list[jax.Array]:
         closed = jax.make_jaxpr(f)(*args)
         # By primitive, parameters and operands; it keeps every value alive, so that identities stay unique.
-        done: dict[Any, list[Any]] = {}
+        done: _Done = {}
         return _evaluate(closed.jaxpr, _shared_constants(closed.consts, done), args, done)
 
     return g
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], done: dict[Any, list[Any]]) -> list[Any]:
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+def _evaluate(jaxpr: Jaxpr, consts: Sequence[Value], args: Sequence[Value], done: _Done) -> list[Value]:
+    env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     for eqn in jaxpr.eqns:
         operands = [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars]
         inside = eqn.params.get("jaxpr") if eqn.primitive.name in ("jit", "pjit") else None
@@ -37,7 +40,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], done: dict
         else:
             names = tuple(_content(a) for a in operands)
             try:
-                key: Any = (eqn.primitive, tuple(sorted(eqn.params.items())), names)
+                key: Hashable = (eqn.primitive, tuple(sorted(eqn.params.items())), names)
                 known = done.get(key)
             except TypeError:  # parameters that cannot be compared
                 key, known = object(), None
@@ -48,12 +51,12 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], done: dict
     return [v.val if isinstance(v, Literal) else env[v] for v in jaxpr.outvars]
 
 
-def _shared_constants(consts: Sequence[Any], done: dict[Any, list[Any]]) -> list[Any]:
+def _shared_constants(consts: Sequence[Value], done: _Done) -> list[Value]:
     """Constants, equal ones as one object."""
     return [done.setdefault(_content(c), [c])[0] for c in consts]
 
 
-def _content(a: Any) -> Any:
+def _content(a: Value) -> Hashable:
     """What tells two operands apart: a traced value its identity, a known array its numbers.
 
     The known arrays are not listed by type, because JAX 0.8 and 0.9 keep NumPy's arrays in a class of their own that is

@@ -4,20 +4,22 @@ Elements of an observation that are cut through the same values share both parts
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int
 
+from adfpp.engine.tilt.base import Index
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.trace.cut import Cut
 from adfpp.engine.trace.interpret import (
     Atom,
     Env,
     Equation,
+    Value,
     Variable,
     bind,
     dtype_of,
@@ -49,7 +51,7 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
     equations = needed_equations(trace.equations, values, frozenset([trace.theta]))
     positions = _positions(cuts)
 
-    def fields(theta: Float[Array, " N"], *inputs: Any) -> Float[Array, "E k"]:
+    def fields(theta: Float[Array, " N"], *inputs: ArrayLike) -> Float[Array, "E k"]:
         env = trace.environment(inputs) | {trace.theta: theta}
         evaluate(equations, env)
         flat = [jnp.ravel(env[v]).astype(theta.dtype) for v in values]
@@ -58,7 +60,7 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
             return (flat[0] if len(flat) == 1 else jnp.concatenate(flat))[None]
         return jnp.concatenate(flat)[positions]
 
-    def matrices(theta: Float[Array, " N"], *inputs: Any) -> Fields:
+    def matrices(theta: Float[Array, " N"], *inputs: ArrayLike) -> Fields:
         value, pull = jax.vjp(lambda t: fields(t, *inputs), theta)
         if value.size == 1:
             (rows,) = pull(jnp.ones_like(value))
@@ -120,7 +122,7 @@ class Tail:
         self.crossings = find_crossings(trace, self.moving, output, elements) if known else None
         self.separable = _separable(self.moving, cuts, output, elements)
 
-    def __call__(self, *inputs: Any) -> "PreparedTail":
+    def __call__(self, *inputs: ArrayLike) -> "PreparedTail":
         """Prepares the tail for the inputs of a row."""
         known = self.trace.environment(inputs)
         # Vectors are evaluated as a whole, and their other elements may depend on θ in other ways than through the cut.
@@ -128,7 +130,7 @@ class Tail:
         evaluate(self.fixed, known)
         return PreparedTail(self, known)
 
-    def unflattened(self, h: Float[Array, " k"], e: Any) -> list[Array]:
+    def unflattened(self, h: Float[Array, " k"], e: Index) -> list[Array]:
         """The values that are cut through, from the field of element e; 0 in places that are not in the field."""
         if not self.values:
             return []
@@ -144,7 +146,7 @@ class Tail:
             parts = jnp.split(flat, np.cumsum(sizes)[:-1])
         return [p.reshape(shape_of(v)).astype(dtype_of(v)) for v, p in zip(self.values, parts, strict=True)]
 
-    def chosen(self, flat: Array, places: np.ndarray, e: Any) -> Array:
+    def chosen(self, flat: Array, places: np.ndarray, e: Index) -> Array:
         """The entries of a flattened array that belong to element e; ``places`` has one row for each element."""
         return flat[places[0]] if self.positions is None else flat[jnp.asarray(places)[e]]
 
@@ -155,14 +157,14 @@ class PreparedTail:
     def __init__(self, tail: Tail, known: Env) -> None:
         self.tail, self.known = tail, known
 
-    def log_factor(self, h: Float[Array, " k"], e: Any = 0) -> Float[Array, ""]:
+    def log_factor(self, h: Float[Array, " k"], e: Index = 0) -> Float[Array, ""]:
         """The log-density of element ``elements[e]`` when its field is h."""
         if self.tail.separable:
             return self._single(h, e)
         env = self._behind(h, e)
         return self.tail.chosen(jnp.ravel(read(self.tail.output, env)), self.tail.elements, e)
 
-    def landmarks(self, dtype: Any, e: Any = 0) -> Landmarks:
+    def landmarks(self, dtype: DTypeLike, e: Index = 0) -> Landmarks:
         """Where the log-density of element ``elements[e]``, with a field of one number, may have peaks or kinks."""
         crossings = self.tail.crossings
         if crossings is None or not crossings.pairs:
@@ -177,18 +179,18 @@ class PreparedTail:
         zeros = jnp.where(slope != 0, -ends[0] / jnp.where(slope != 0, slope, 1.0), jnp.nan)
         return Landmarks(zeros.astype(dtype), crossings.centres)
 
-    def _behind(self, h: Float[Array, " k"], e: Any) -> Env:
+    def _behind(self, h: Float[Array, " k"], e: Index) -> Env:
         """Computes the values of all variables behind the cut."""
         env = self.known | dict(zip(self.tail.values, self.tail.unflattened(h, e), strict=True))
         evaluate(self.tail.moving, env)
         return env
 
-    def _single(self, h: Float[Array, " k"], e: Any) -> Float[Array, ""]:
+    def _single(self, h: Float[Array, " k"], e: Index) -> Float[Array, ""]:
         """As ``log_factor``, but computes only one element of each vector."""
         place = jnp.asarray(self.tail.elements)[e]
         env: Env = {v: h[i].astype(dtype_of(v)) for i, v in enumerate(self.tail.values)}
 
-        def element(value: Atom) -> Any:
+        def element(value: Atom) -> Value:
             if isinstance(value, jex.Literal) or value in env:
                 return read(value, env)
             known = self.known[value]
@@ -225,7 +227,7 @@ def _separable(moving: Sequence[Equation], cuts: Sequence[Cut], output: Atom, el
     return True
 
 
-def scalar_factor(f: Callable[[Array], Array], dtype: Any) -> tuple[Callable[..., Float[Array, ""]], Landmarks]:
+def scalar_factor(f: Callable[[Array], Array], dtype: DTypeLike) -> tuple[Callable[..., Float[Array, ""]], Landmarks]:
     """Prepares a log-factor of one number ``(1,) -> ()`` as the factors of a model: returns it with its landmarks."""
     traced = trace(lambda h: [f(h).reshape(1)], jax.ShapeDtypeStruct((1,), dtype))
     cut = Cut((traced.theta,), (np.arange(1),))

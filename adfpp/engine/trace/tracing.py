@@ -1,17 +1,19 @@
 """Traces a function of θ to a flat list of equations, and finds the degree in θ of each value."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 from jax.extend import core as jex
+from jax.typing import ArrayLike
 
 from adfpp.engine.trace.degree import Degree, degree_of, output_degrees
 from adfpp.engine.trace.interpret import (
     Atom,
     Env,
     Equation,
+    Value,
     Variable,
     bind,
     evaluate,
@@ -21,6 +23,8 @@ from adfpp.engine.trace.interpret import (
     size_of,
     variables_of,
 )
+
+Shaped: TypeAlias = ArrayLike | jax.ShapeDtypeStruct
 
 
 class Trace(NamedTuple):
@@ -53,7 +57,7 @@ class Trace(NamedTuple):
         """How a value depends on θ."""
         return degree_of(value, self.degrees)
 
-    def environment(self, inputs: Sequence[Any]) -> Env:
+    def environment(self, inputs: Sequence[ArrayLike]) -> Env:
         """The values of the constants and of the inputs other than θ."""
         return self.constants | dict(zip(self.inputs, inputs, strict=True))
 
@@ -65,7 +69,7 @@ _DERIVATIVE_CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_j
 _DERIVATIVE_CALLS |= {"custom_vjp_call_jaxpr": "fun_jaxpr"}
 
 
-def trace(f: Callable[..., Any], theta: Any, *inputs: Any, look_inside: bool = True) -> Trace:
+def trace(f: Callable[..., Sequence[ArrayLike]], theta: Shaped, *inputs: Shaped, look_inside: bool = True) -> Trace:
     """Traces ``f(theta, *inputs)``, whose outputs are arrays, to a flat list of primitive equations.
 
     Args:
@@ -114,7 +118,7 @@ def _always_true(equation: Equation, traced: Trace) -> bool:
     return isinstance(b, jex.Literal) and bool(np.all(np.isinf(b.val)))
 
 
-def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: Sequence[Any]) -> list[Any]:
+def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: Sequence[Value]) -> list[Value]:
     """Evaluates a jaxpr, with True as the output of some equations."""
     jaxpr = flat.jaxpr
     env: Env = dict(zip(jaxpr.constvars, flat.consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
@@ -127,7 +131,7 @@ def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: 
     return [read(v, env) for v in jaxpr.outvars]
 
 
-def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Any], args: Sequence[Any], calls: dict[str, str]) -> list[Any]:
+def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Value], args: Sequence[Value], calls: dict[str, str]) -> list[Value]:
     """Evaluates a jaxpr with calls inlined and log(exp(u)) replaced by u. Under a trace this gives the flat jaxpr."""
     exponents: Env = {}  # a positive latent is exp(u), and its logarithm in the model is affine in u
     env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
@@ -137,7 +141,7 @@ def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Any], args: Sequence[Any], calls:
         if calls.get(name) in equation.params:
             called = equation.params[calls[name]]
             inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
-            values: Sequence[Any] = _inline(inner, inner_consts, operands, calls)
+            values: Sequence[Value] = _inline(inner, inner_consts, operands, calls)
         elif name == "log" and isinstance(first, jex.Var) and first in exponents:
             values = [exponents[first]]
         else:
@@ -151,11 +155,11 @@ def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Any], args: Sequence[Any], calls:
 # ---------------------------------------------------------------------------------------- values without θ
 
 
-def part_of(traced: Trace, output: Atom) -> Callable[..., Any]:
+def part_of(traced: Trace, output: Atom) -> Callable[..., jax.Array | np.ndarray]:
     """Makes a function of the inputs alone for an output that does not depend on θ."""
     equations = needed_equations(traced.equations, [output])
 
-    def part(*inputs: Any) -> Any:
+    def part(*inputs: ArrayLike) -> jax.Array | np.ndarray:
         if isinstance(output, jex.Literal):
             return np.asarray(output.val)
         env = traced.environment(inputs)

@@ -6,12 +6,12 @@ base is a Gaussian near it, and the ratio of the two is part of the row's factor
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from adfpp.engine.trace import known_value, trace
@@ -23,8 +23,8 @@ from adfpp.model.visit import Sampled
 _DRAWS, _DRAWS_PER_ROW = 2048, 64
 _SD_OF_QUARTILES = 0.7413  # a normal's sd is this multiple of the distance between its quartiles
 
-Base = Callable[..., tuple[Any, Any]]  # base(*inputs) -> (mean (m,), sd (m,))
-DrawLatents = Callable[[jax.Array, Sequence[Any]], Mapping[str, Sampled]]
+Base = Callable[..., tuple[ArrayLike, ArrayLike]]  # base(*inputs) -> (mean (m,), sd (m,))
+DrawLatents = Callable[[jax.Array, Sequence[ArrayLike]], Mapping[str, Sampled]]
 
 
 def local_numbers(local: LocalLatent, theta: jax.Array, start: int) -> jax.Array:
@@ -63,14 +63,18 @@ def exact_base(drawn: Sampled, local: LocalLatent) -> tuple[jax.Array, jax.Array
 
 
 def fitted_base(
-    latents: Sequence[LocalLatent], draw: DrawLatents, size: int, dtype: Any, inputs: Sequence[Any]
+    latents: Sequence[LocalLatent],
+    draw: DrawLatents,
+    size: int,
+    dtype: np.dtype,
+    inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> Base:
     """Median and spread of prior draws of the local numbers: constants, unless they depend on the arguments."""
     inexact = [s for s in latents if s.support is None and not s.exact]
     if not inexact:
         return lambda *inputs: (np.zeros(size), np.ones(size))
 
-    def moments(count: int, *given: Any) -> tuple[jax.Array, jax.Array]:
+    def moments(count: int, *given: ArrayLike) -> tuple[jax.Array, jax.Array]:
         def one(key: jax.Array) -> jax.Array:
             drawn = draw(key, given)
             z = jnp.zeros(size, dtype)

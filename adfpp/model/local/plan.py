@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from adfpp.engine.trace import depends_on, trace
 from adfpp.model.arguments import ModelError
@@ -90,7 +91,7 @@ class _Output(NamedTuple):
     element: int
 
 
-RunRow = Callable[[jax.Array, Sequence[Any], Mapping[str, Any]], Visit]
+RunRow = Callable[[jax.Array, Sequence[ArrayLike], Mapping[str, ArrayLike]], Visit]
 
 
 def plan_locals(
@@ -98,7 +99,7 @@ def plan_locals(
     draw: DrawLatents,
     latents: Sequence[LocalLatent],
     start: int,
-    dtype: Any,
+    dtype: np.dtype,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> LocalPlan:
     """Finds out what depends on which local numbers, and chooses the base of the continuous ones.
@@ -115,7 +116,7 @@ def plan_locals(
     discrete = sum(s.size for s in latents if s.support is not None)
     outputs: list[_Output] = []
 
-    def everything(v: jax.Array, *rest: Any) -> list[jax.Array]:
+    def everything(v: jax.Array, *rest: ArrayLike) -> list[jax.Array]:
         outputs.clear()
         out: list[jax.Array] = []
 

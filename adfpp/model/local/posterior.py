@@ -1,7 +1,7 @@
 """Posteriors of local latents, given a Gaussian belief over θ."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ from adfpp.engine.sites import cavity
 
 if TYPE_CHECKING:
     from adfpp.model.program import Program
+
+# Probabilities of a discrete latent; mean and sd of a continuous one.
+_Marginal: TypeAlias = jax.Array | tuple[jax.Array, jax.Array]
 
 _BATCH = 256  # rows computed at once
 
@@ -55,8 +58,8 @@ def _of_rows(
     rows: list[jax.Array],
     shared: list[jax.Array],
     sites: list[jax.Array] | None,
-) -> dict[str, Any]:
-    def of(row: tuple[list[jax.Array], list[jax.Array] | None]) -> dict[str, Any]:
+) -> dict[str, _Marginal]:
+    def of(row: tuple[list[jax.Array], list[jax.Array] | None]) -> dict[str, _Marginal]:
         return _of_row(program, mean, scale, row[0], shared, row[1])
 
     return jax.lax.map(of, (rows, sites), batch_size=_BATCH)
@@ -69,7 +72,7 @@ def _of_row(
     row: list[jax.Array],
     shared: list[jax.Array],
     sites: list[jax.Array] | None,
-) -> dict[str, Any]:
+) -> dict[str, _Marginal]:
     discrete = [s for s in program.local if s.support is not None]
     inputs = [*[a[None] for a in row], *shared]
     numbers: dict[int, tuple[jax.Array, jax.Array]] = {}  # (mean, sd) of each continuous number
@@ -93,7 +96,7 @@ def _of_row(
                 assert latent.support is not None
                 alike = component.combinations[:, j][None] == latent.support[:, None]
                 chances[number] = jnp.asarray(alike, mean.dtype) @ moments.weights
-    out: dict[str, Any] = {}
+    out: dict[str, _Marginal] = {}
     for s in program.local:
         if s.support is None and all(i in numbers for i in s.places):
             both = [jnp.stack([numbers[i][j] for i in s.places]) for j in (0, 1)]

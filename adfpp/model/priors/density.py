@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +33,7 @@ class ModelPrior:
     layout: Layout
     latents: tuple[Latent, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
-    dtype: Any
+    dtype: np.dtype
     replaced: Mapping[str, Distribution] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,7 +62,7 @@ class ModelPrior:
         """Zeros in the place of a row's arrays, at which a prior does not look, and the shared arrays."""
         return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
 
-    def logs(self, theta: jax.Array, *inputs: Any) -> list[jax.Array]:
+    def logs(self, theta: jax.Array, *inputs: ArrayLike) -> list[jax.Array]:
         """The log prior of each latent in unconstrained space.
 
         A latent with independent scalar elements gives one number an element, as one in its native space gives one a

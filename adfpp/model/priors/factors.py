@@ -10,7 +10,7 @@ from jax.extend.core import Literal
 from adfpp.engine.factor import Factor, Observation
 from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import Moments
-from adfpp.engine.trace import Trace, depends_on, known_value, summands, trace
+from adfpp.engine.trace import Atom, Trace, depends_on, known_value, summands, trace
 from adfpp.model.latents import Latent
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _groups(
     return pieces if smaller else whole
 
 
-def _is_zero(traced: Trace, value: Any) -> bool:
+def _is_zero(traced: Trace, value: Atom) -> bool:
     """Whether a summand is known to be 0, as the log-volume of an identity is."""
     known = value.val if isinstance(value, Literal) else known_value(traced, value)
     return known is not None and bool(np.all(np.asarray(known) == 0))

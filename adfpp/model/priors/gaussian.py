@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.engine.families import Block
 from adfpp.model.priors.density import prior_draws
 
 LogPrior = Callable[[jax.Array], list[jax.Array]]
@@ -30,24 +31,6 @@ class Component(NamedTuple):
     scalar: bool
     roots: tuple["Component", ...] = ()
     dependents: tuple[int, ...] = ()
-
-
-class Block(NamedTuple):
-    """An independent block of the prior: Gaussian in unconstrained space, or of one latent in its native space.
-
-    Attributes:
-        where: Its places in θ ``(d,)``.
-        mean: ``(d,)``.
-        root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
-        how: How it was computed, in words.
-        natural: ``(n, numbers)`` of a latent in its native space: the natural parameters of its n components.
-    """
-
-    where: np.ndarray
-    mean: np.ndarray
-    root: np.ndarray
-    how: str
-    natural: np.ndarray | None = None
 
 
 _POINTS = (0.0, 0.7, -1.3)  # a log density whose curvature is the same at three uneven points is taken for quadratic

@@ -1,11 +1,12 @@
 """Projecting the prior of a latent onto its native family: exactly where it is a member, else by moments."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from adfpp.engine.families.product.components import own_moments
 from adfpp.engine.families.product.exponential import Exponential
@@ -17,7 +18,7 @@ from adfpp.model.priors.gaussian import Block, tight
 _DRAWS = 4096  # they only say where a quadrature starts, and whether a mean exists
 
 
-def block_of_draws(latent: Latent, draws: np.ndarray, dtype: Any) -> Block:
+def block_of_draws(latent: Latent, draws: np.ndarray, dtype: DTypeLike) -> Block:
     """The member of a native latent's family with the expected statistics of draws ``(S, N)`` of θ."""
     values = np.asarray(draws[:, latent.places], float).reshape(len(draws), -1, latent.native.dim)
     natural, proper = latent.native.match(values, dtype)
@@ -84,7 +85,7 @@ def native_block(
 
 
 def _linear(
-    family: Exponential, at: Callable[[jax.Array], jax.Array], count: int, dtype: Any
+    family: Exponential, at: Callable[[jax.Array], jax.Array], count: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Natural parameters ``(n, numbers)`` by least squares at some points, and whether the prior is linear there."""
     points = jnp.asarray(family.probes(), dtype)
@@ -123,7 +124,7 @@ def _first_of_alike(natural: np.ndarray, exact: np.ndarray) -> list[_Alike]:
 
 
 def _projected(
-    latent: Latent, at: Callable[[jax.Array], jax.Array], near: np.ndarray, c: int, dtype: Any
+    latent: Latent, at: Callable[[jax.Array], jax.Array], near: np.ndarray, c: int, dtype: np.dtype
 ) -> np.ndarray:
     """The member with the expected statistics of component c's prior."""
     family = latent.native

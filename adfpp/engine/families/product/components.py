@@ -7,12 +7,13 @@ rest is integrated. In a conjugate model the rest is 0.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.nodes import Nodes
 from adfpp.engine.tilt import Tilted
 from adfpp.engine.tilt.rules import kronrod
@@ -82,7 +83,7 @@ class Line:
         return jnp.concatenate([s, -0.5 * s * s], -1)
 
 
-def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]], Grid]:
+def tensor(families: Sequence[Exponential | Line], level: int) -> Callable[[Sequence[jax.Array]], Grid]:
     """Makes the tensor product of the families' quadratures."""
 
     def grid(etas: Sequence[jax.Array]) -> Grid:
@@ -93,7 +94,7 @@ def tensor(families: Sequence[Any], level: int) -> Callable[[Sequence[jax.Array]
         stats = [n.stats[i] for n, i in zip(own, index, strict=True)]
         # logarithms for discrete values: a value of tiny probability may become likely again
         logs = [
-            f.log_prob(eta, n.values) if f.levels else jnp.log(n.weights)
+            f.log_prob(eta, n.values) if isinstance(f, Exponential) and f.levels else jnp.log(n.weights)
             for f, eta, n in zip(families, etas, own, strict=True)
         ]
         log_weights = sum(a[i] for a, i in zip(logs, index, strict=True))
@@ -109,7 +110,7 @@ def _ratio(nodes: Nodes) -> jax.Array:
     return jnp.where(there, nodes.coarse / jnp.where(there, nodes.weights, 1.0), 0.0)
 
 
-def drawn(families: Sequence[Any], key: Any) -> Callable[[Sequence[jax.Array]], Grid]:
+def drawn(families: Sequence[Exponential | Line], key: jax.Array | None) -> Callable[[Sequence[jax.Array]], Grid]:
     """Makes points by independent draws, which are the same in every call with the same key."""
     key = jax.random.key(24) if key is None else key
 
@@ -126,7 +127,7 @@ def drawn(families: Sequence[Any], key: Any) -> Callable[[Sequence[jax.Array]], 
 
 
 def integrate(
-    families: Sequence[Any],
+    families: Sequence[Exponential | Line],
     etas: Sequence[jax.Array],
     evaluate: Callable[[Sequence[jax.Array]], Tilted],
     grid: Callable[[Sequence[jax.Array]], Grid],
@@ -180,14 +181,14 @@ def integrate(
         first = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), blank)
         first = first._replace(after=proposals, error=jnp.full((), jnp.inf, dtype))
 
-        def again(state: tuple[Any, Projected]) -> tuple[Any, Projected]:
+        def again(state: tuple[jax.Array, Projected]) -> tuple[jax.Array, Projected]:
             count, last = state
             # a proposal from a small effective number of draws is not used
             good = (count == 0) | ~drawing | (last.effective >= EFFECTIVE)
             wanted = [jnp.where(good, new, old) for new, old in zip(last.after, proposals, strict=True)]
             return count + 1, _project(families, etas, allowed(wanted), grid, evaluate)
 
-        def rough(state: tuple[Any, Projected]) -> jax.Array:
+        def rough(state: tuple[jax.Array, Projected]) -> jax.Array:
             return (state[0] < _ROUNDS) & ~(state[1].error < tol)
 
         tol = max(_TOL, 64.0 * float(jnp.finfo(dtype).eps))
@@ -225,7 +226,7 @@ class Projected(NamedTuple):
 
 
 def _project(
-    families: Sequence[Any],
+    families: Sequence[Exponential | Line],
     etas: Sequence[jax.Array],
     proposals: Sequence[jax.Array],
     grid: Callable[[Sequence[jax.Array]], Grid],
@@ -325,7 +326,7 @@ def _linear_part(
     return jnp.split(slope, np.cumsum(numbers)[:-1]), middle, rest
 
 
-def _proper(family: Any, eta: jax.Array) -> jax.Array:
+def _proper(family: Exponential | Line, eta: jax.Array) -> jax.Array:
     return family.proper(eta) & jnp.all(jnp.isfinite(eta))
 
 
@@ -334,7 +335,7 @@ def _no_nan(a: jax.Array) -> jax.Array:
 
 
 def own_moments(
-    family: Any, eta: jax.Array, log_factor: Callable[[jax.Array], jax.Array]
+    family: Exponential | Line, eta: jax.Array, log_factor: Callable[[jax.Array], jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Log Z, natural parameters and error of one component times ``exp(log_factor(s (dim,)))``."""
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -47,7 +47,7 @@ class _OnSimplex(Exponential):
         return functions.divergence(eta, other)
 
     @override
-    def inside(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+    def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         return np.clip(values, float(jnp.finfo(dtype).tiny), 1.0 - float(jnp.finfo(dtype).eps))
 
 

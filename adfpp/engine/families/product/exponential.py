@@ -14,11 +14,11 @@ To add a family, write a frozen dataclass with the abstract methods below in a m
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from adfpp.engine.families.product.nodes import Nodes
 
@@ -103,7 +103,7 @@ class Exponential(ABC):
         """Values ``(M, dim)`` over the middle of the support, enough of them to identify the natural parameters."""
 
     @abstractmethod
-    def inside(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+    def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         """Draws ``(..., dim)``, moved from the edge of the support, where rounding may put them, to its inside."""
 
     def covariance(self, eta: jax.Array) -> jax.Array:
@@ -125,7 +125,7 @@ class Exponential(ABC):
         """Whether η belongs to a member, ``(...)``."""
         return jnp.all((eta > 0.0) & jnp.isfinite(eta), -1)
 
-    def match(self, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, bool]:
+    def match(self, values: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray, bool]:
         """The members with the expected statistics of draws.
 
         Args:

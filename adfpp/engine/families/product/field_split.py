@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from adfpp.engine.factor import Factor
 from adfpp.engine.families.product.parts import Part
@@ -87,7 +88,7 @@ class FieldSplit:
     closed: bool
     limits: Splitting
 
-    def error_limit(self, factor: Factor, dtype: Any) -> float:
+    def error_limit(self, factor: Factor, dtype: DTypeLike) -> float:
         """The estimated error above which a row is marked."""
         if self.how == "drawn":
             return MonteCarlo().report

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -148,11 +148,11 @@ class Finite(Exponential):
         return np.asarray(self.values)[:, None]
 
     @override
-    def inside(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+    def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         return values
 
     @override
-    def match(self, values: np.ndarray, dtype: Any) -> tuple[np.ndarray, bool]:
+    def match(self, values: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray, bool]:
         """The members by counts, to which one more draw is added, spread evenly: no value becomes impossible."""
         counts = np.asarray(self.stats(jnp.asarray(values, dtype)), float).sum(0)
         chances = (counts + 1.0 / len(self.values)) / (len(values) + 1.0)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from jax.typing import DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -44,7 +44,7 @@ class _OnHalfLine(Exponential):
         return np.exp(np.linspace(-3.0, 3.0, 25))[:, None]
 
     @override
-    def inside(self, values: np.ndarray, dtype: Any) -> np.ndarray:
+    def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         least = float(jnp.finfo(dtype).tiny)
         return np.clip(values, least, 1.0 / least)
 

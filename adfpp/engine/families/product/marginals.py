@@ -11,7 +11,7 @@ enumerated components are integrated by ``components``.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,13 @@ from adfpp.engine.factor import Factor, ReadyFactor
 from adfpp.engine.families.product.components import EFFECTIVE, Line, drawn, integrate, own_moments, tensor
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.field_split import FieldSplit
-from adfpp.engine.families.product.parts import Part
+from adfpp.engine.families.product.parts import Part, PartValue
 from adfpp.engine.linalg import inverse_lower, whiten
-from adfpp.engine.tilt import MonteCarlo, Quadrature, Tilted
+from adfpp.engine.tilt import Index, IntegralRule, MonteCarlo, Quadrature, Tilted
 from adfpp.engine.tilt.base import Drawn
+
+if TYPE_CHECKING:
+    from adfpp.engine.families.product.product import ProductBelief
 
 
 class Marginals(NamedTuple):
@@ -37,7 +40,7 @@ class Marginals(NamedTuple):
         saturated: ``()`` whether a probability was limited to the largest certainty of the dtype.
     """
 
-    parts: list[Any]
+    parts: list[PartValue]
     tilted: Tilted
     proper: jax.Array
     saturated: jax.Array
@@ -55,8 +58,8 @@ def tilted_marginals(
     split: FieldSplit,
     factor: Factor,
     ready: ReadyFactor,
-    element: Any,
-    belief: Any,
+    element: Index,
+    belief: "ProductBelief",
     matrix: jax.Array,
     field: jax.Array,
     power: jax.Array | None,
@@ -105,7 +108,7 @@ def tilted_marginals(
     return Marginals(values, tilted, proper, saturated | certain)
 
 
-def _gaussian_part(parts: Sequence[Part], split: FieldSplit, belief: Any, matrix: jax.Array) -> _Gaussian:
+def _gaussian_part(parts: Sequence[Part], split: FieldSplit, belief: "ProductBelief", matrix: jax.Array) -> _Gaussian:
     rows = matrix if len(split.inner) == matrix.shape[0] else matrix[split.inner]
     pieces = []
     for i in (*split.central, *split.blocks):
@@ -125,9 +128,9 @@ def _inner_rule(
     split: FieldSplit,
     ready: ReadyFactor,
     at: Callable[[jax.Array], jax.Array],
-    element: Any,
+    element: Index,
     lower: jax.Array,
-    power: Any,
+    power: jax.Array | None,
 ) -> Callable[..., Tilted]:
     """The tilt of the Gaussian part of the field, as a function of the field's mean ``(k,)``."""
     size = len(split.inner)
@@ -138,7 +141,7 @@ def _inner_rule(
             return Tilted(at(centre), nothing, jnp.zeros((0, 0), centre.dtype), jnp.zeros((), centre.dtype))
         if size == centre.shape[0]:
             return ready.tilt(element, centre, lower, power)
-        rule: Any = Quadrature() if size <= split.limits.axes else MonteCarlo()
+        rule: IntegralRule = Quadrature() if size <= split.limits.axes else MonteCarlo()
         return rule(lambda u: at(centre.at[split.inner].set(u)), centre[split.inner], lower)
 
     return within
@@ -147,14 +150,14 @@ def _inner_rule(
 def _central_moved(
     parts: Sequence[Part],
     split: FieldSplit,
-    belief: Any,
+    belief: "ProductBelief",
     matrix: jax.Array,
     mean: jax.Array,
     inside: _Gaussian,
     tilted: Tilted,
     within: Callable[..., Tilted],
-    values: list[Any],
-) -> tuple[list[Any], jax.Array, jax.Array]:
+    values: list[PartValue],
+) -> tuple[list[PartValue], jax.Array, jax.Array]:
     """Moves the central-limit blocks. Also returns the expansion's error, and whether a probability was limited."""
     error, saturated = jnp.zeros((), mean.dtype), jnp.zeros((), bool)
     if not split.central:
@@ -276,8 +279,13 @@ def _alone(
 
 
 def _blocks_moved(
-    parts: Sequence[Part], split: FieldSplit, belief: Any, inside: _Gaussian, tilted: Tilted, values: list[Any]
-) -> list[Any]:
+    parts: Sequence[Part],
+    split: FieldSplit,
+    belief: "ProductBelief",
+    inside: _Gaussian,
+    tilted: Tilted,
+    values: list[PartValue],
+) -> list[PartValue]:
     """Moves the Gaussian blocks, each in its share of the field's whitened directions."""
     for i, share in zip(split.blocks, inside.shares[len(split.central) :], strict=True):
         family, now = parts[i].family, belief.parts[i]
@@ -306,18 +314,20 @@ class Component(NamedTuple):
         effect: ``(k, dim)`` its columns of A, the derivative of the field.
     """
 
-    family: Any
+    family: Exponential
     eta: jax.Array
-    at: Any
+    at: Index
     effect: jax.Array
 
 
-def _components(parts: Sequence[Part], split: FieldSplit, belief: Any, matrix: jax.Array) -> list[Component]:
+def _components(
+    parts: Sequence[Part], split: FieldSplit, belief: "ProductBelief", matrix: jax.Array
+) -> list[Component]:
     out = []
     for component in split.enumerated:
         part, natural = parts[component.part], belief.parts[component.part]
         effects = matrix[:, part.where].reshape(matrix.shape[0], part.count, -1)
-        chosen: Any = component.candidates
+        chosen: np.ndarray | jax.Array = component.candidates
         if component.count < len(component.candidates):
             size = jnp.sum(jnp.abs(effects[:, component.candidates]), (0, 2))
             chosen = jnp.asarray(component.candidates)[jax.lax.top_k(size, component.count)[1]]
@@ -327,7 +337,9 @@ def _components(parts: Sequence[Part], split: FieldSplit, belief: Any, matrix: j
     return out
 
 
-def _placed(split: FieldSplit, belief: Any, comps: Sequence[Component], after: Sequence[jax.Array]) -> list[Any]:
+def _placed(
+    split: FieldSplit, belief: "ProductBelief", comps: Sequence[Component], after: Sequence[jax.Array]
+) -> list[PartValue]:
     """Writes the components' new natural parameters to the parts."""
     values, j = list(belief.parts), 0
     for component in split.enumerated:
@@ -345,14 +357,14 @@ def _integrate(
     at: Callable[[jax.Array], jax.Array],
     lower: jax.Array,
     quick: bool,
-    key: Any,
+    key: jax.Array | None,
 ) -> tuple[Tilted, list[jax.Array], jax.Array]:
     """Integrates over the enumerated components.
 
     Returns:
         The tilted moments of the Gaussian numbers, the components' natural parameters, and whether one was limited.
     """
-    families: list[Any] = [c.family for c in comps]
+    families: list[Exponential | Line] = [c.family for c in comps]
     etas = [c.eta for c in comps]
     inner, count = len(split.inner), len(comps)
     in_tensor = inner > 1 and split.how == "quadrature"  # whether Gaussian numbers are axes of the tensor

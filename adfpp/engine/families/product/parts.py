@@ -3,18 +3,22 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from typing_extensions import override
 
-from adfpp.engine.families.base import Belief, Gaussian
+from adfpp.engine.families.base import Belief, Block, Gaussian
 from adfpp.engine.families.product.exponential import Exponential
 
+V = TypeVar("V", Belief, jax.Array)  # the class of a part's values
+PartValue: TypeAlias = Belief | jax.Array
 
-class Part(ABC):
+
+class Part(ABC, Generic[V]):
     """Some coordinates of θ, and the family that stores the belief about them.
 
     Attributes:
@@ -40,60 +44,60 @@ class Part(ABC):
         """The number of natural parameters of the whole part."""
 
     @abstractmethod
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Any:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> V:
         """Makes the part of the belief that matches the prior's blocks; ``size`` is the length of θ."""
 
     @abstractmethod
-    def moments(self, value: Any) -> tuple[jax.Array, jax.Array]:
+    def moments(self, value: V) -> tuple[jax.Array, jax.Array]:
         """Means and standard deviations of the part's coordinates."""
 
     @abstractmethod
-    def blocks(self, value: Any) -> list[Any]:
+    def blocks(self, value: V) -> list[tuple[np.ndarray, ...]]:
         """Returns the part as independent blocks: (places, mean, root), and natural parameters of components."""
 
     @abstractmethod
-    def natural(self, value: Any) -> jax.Array:
+    def natural(self, value: V) -> jax.Array:
         """Returns the natural parameters in one vector."""
 
     @abstractmethod
-    def from_natural(self, natural: jax.Array) -> tuple[Any, jax.Array]:
+    def from_natural(self, natural: jax.Array) -> tuple[V, jax.Array]:
         """Returns the part with these natural parameters, and whether it is proper."""
 
     @abstractmethod
-    def proper(self, value: Any) -> jax.Array:
+    def proper(self, value: V) -> jax.Array:
         """Whether the part is proper, as a boolean ``()``."""
 
     @abstractmethod
-    def share(self, value: Any, site: jax.Array) -> jax.Array:
+    def share(self, value: V, site: jax.Array) -> jax.Array:
         """Upper bounds of a site's shares in the precisions and positive parameters."""
 
     @abstractmethod
-    def first_site(self, value: Any, shares: jax.Array) -> jax.Array:
+    def first_site(self, value: V, shares: jax.Array) -> jax.Array:
         """Makes a site with these shares of the part's natural parameters minus those of a flat density."""
 
     @abstractmethod
-    def log_norm(self, value: Any) -> jax.Array:
+    def log_norm(self, value: V) -> jax.Array:
         """Log of the integral of the unnormalised density, without the terms ½ log 2π of Gaussian numbers."""
 
     @abstractmethod
-    def prior_log_norm(self, value: Any, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, value: V, blocks: Sequence[Block], covered: np.ndarray) -> float:
         """Log of the integral of the prior's blocks in this part as unnormalised members of the family."""
 
     @abstractmethod
-    def distance(self, before: Any, after: Any) -> jax.Array:
+    def distance(self, before: V, after: V) -> jax.Array:
         """How far the part has moved."""
 
     @abstractmethod
-    def sample(self, rng_key: jax.Array, value: Any, count: int) -> jax.Array:
+    def sample(self, rng_key: jax.Array, value: V, count: int) -> jax.Array:
         """Draws ``count`` independent samples ``(count, coordinates)``."""
 
     @abstractmethod
-    def log_prob(self, value: Any, theta: jax.Array) -> jax.Array:
+    def log_prob(self, value: V, theta: jax.Array) -> jax.Array:
         """Log density ``(...)`` at coordinates ``(..., coordinates)``."""
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianPart(Part):
+class GaussianPart(Part[Belief]):
     """A Gaussian block in unconstrained space: its value is a ``Belief``."""
 
     names: tuple[str, ...]
@@ -110,7 +114,7 @@ class GaussianPart(Part):
         return self.family.site_numbers(size, size)
 
     @override
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> Belief:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> Belief:
         inside = np.full(size, -1)
         inside[self.where] = np.arange(len(self.where))
         own = [b._replace(where=inside[b.where]) for b in blocks if inside[b.where[0]] >= 0]
@@ -121,7 +125,7 @@ class GaussianPart(Part):
         return value.mean, self.family.spread(value, len(self.where))
 
     @override
-    def blocks(self, value: Belief) -> list[Any]:
+    def blocks(self, value: Belief) -> list[tuple[np.ndarray, ...]]:
         return [(self.where[places], mean, root) for places, mean, root in self.family.blocks(value)]
 
     @override
@@ -149,7 +153,7 @@ class GaussianPart(Part):
         return self.family.log_norm(value)
 
     @override
-    def prior_log_norm(self, value: Belief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, value: Belief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         return self.family.prior_log_norm(value, blocks, covered)
 
     @override
@@ -166,7 +170,7 @@ class GaussianPart(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class ComponentPart(Part):
+class ComponentPart(Part[jax.Array]):
     """Independent components of an exponential family: its value is their natural parameters ``(count, numbers)``."""
 
     names: tuple[str, ...]
@@ -181,7 +185,7 @@ class ComponentPart(Part):
         return self.count * self.family.numbers
 
     @override
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> jax.Array:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> jax.Array:
         natural = np.zeros((self.count, self.family.numbers))
         for block in blocks:
             if block.where[0] in self.where:
@@ -194,7 +198,7 @@ class ComponentPart(Part):
         return mean.reshape(-1), jnp.sqrt(variance).reshape(-1)
 
     @override
-    def blocks(self, value: jax.Array) -> list[Any]:
+    def blocks(self, value: jax.Array) -> list[tuple[np.ndarray, ...]]:
         mean, sd = (np.asarray(a, float) for a in self.moments(value))
         return [(self.where, mean, sd, np.asarray(value, float))]
 
@@ -225,7 +229,7 @@ class ComponentPart(Part):
         return jnp.sum(self.family.log_norm(value))
 
     @override
-    def prior_log_norm(self, value: jax.Array, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, value: jax.Array, blocks: Sequence[Block], covered: np.ndarray) -> float:
         there = covered.reshape(self.count, -1)[:, 0]
         return float(np.sum(np.asarray(self.family.log_norm(value), float)[there]))
 

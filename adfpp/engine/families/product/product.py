@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from typing_extensions import override
 
 from adfpp.engine.factor import Factor, ReadyFactor
-from adfpp.engine.families.base import Answer, Outside, Window, slots_of
+from adfpp.engine.families.base import Answer, Block, Outside, Window, slots_of
 from adfpp.engine.families.in_theta import InTheta, Taken
 from adfpp.engine.families.product.field_split import FieldSplit, Splitting, split_field
 from adfpp.engine.families.product.marginals import tilted_marginals
-from adfpp.engine.families.product.parts import Part
-from adfpp.engine.tilt import Message
+from adfpp.engine.families.product.parts import Part, PartValue
+from adfpp.engine.tilt import Index, Message
 
 
 class ProductBelief(NamedTuple):
@@ -39,7 +40,7 @@ class ProductBelief(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Product(InTheta):
+class Product(InTheta[ProductBelief]):
     """A product of families, one for each part of θ.
 
     Attributes:
@@ -83,7 +84,7 @@ class Product(InTheta):
     # ------------------------------------------------------------------------------------------ beliefs
 
     @override
-    def split(self, blocks: Sequence[Any]) -> list[Any]:
+    def split(self, blocks: Sequence[Block]) -> list[Block]:
         # a block that spans several parts is replaced by its marginals
         out = []
         for block in blocks:
@@ -99,10 +100,10 @@ class Product(InTheta):
         return out
 
     @override
-    def start(self, blocks: Sequence[Any], size: int, dtype: Any) -> ProductBelief:
+    def start(self, blocks: Sequence[Block], size: int, dtype: DTypeLike) -> ProductBelief:
         return self.belief([p.start(blocks, size, dtype) for p in self.parts])
 
-    def belief(self, values: Sequence[Any]) -> ProductBelief:
+    def belief(self, values: Sequence[PartValue]) -> ProductBelief:
         """Makes the belief from these parts, with the moments of its coordinates."""
         moments = [p.moments(value) for p, value in zip(self.parts, values, strict=True)]
         if len(self.parts) == 1:
@@ -114,10 +115,10 @@ class Product(InTheta):
         return ProductBelief(mean, scale, tuple(values))
 
     @override
-    def blocks(self, belief: ProductBelief) -> list[Any]:
+    def blocks(self, belief: ProductBelief) -> list[tuple[np.ndarray, ...]]:
         return [block for part, value in self._each(belief) for block in part.blocks(value)]
 
-    def _each(self, belief: ProductBelief) -> list[tuple[Part, Any]]:
+    def _each(self, belief: ProductBelief) -> list[tuple[Part, PartValue]]:
         return list(zip(self.parts, belief.parts, strict=True))
 
     # ------------------------------------------------------------------------------------------ one factor
@@ -140,7 +141,7 @@ class Product(InTheta):
         return factor.draws or (factor.field_size > 0 and self.split_of(factor).how == "drawn")
 
     @override
-    def error_limit(self, factor: Factor, dtype: Any) -> float | None:
+    def error_limit(self, factor: Factor, dtype: DTypeLike) -> float | None:
         return self.split_of(factor).error_limit(factor, dtype)
 
     @override
@@ -150,7 +151,7 @@ class Product(InTheta):
         return 0.5 if crowded else 1.0
 
     @override
-    def field(self, window: Window, cavity: ProductBelief, slot: Any, factor: Factor) -> Outside:
+    def field(self, window: Window[ProductBelief], cavity: ProductBelief, slot: Index, factor: Factor) -> Outside:
         # the mean of the field is computed with Gaussian blocks at their means and all components at 0
         size = factor.field_size
         rows, value = slots_of(window.matrix, slot, size), slots_of(window.value, slot, size)
@@ -163,8 +164,8 @@ class Product(InTheta):
         return Outside(value, jnp.zeros((0, 0), value.dtype), None, finite, jnp.ones((), bool), rows)
 
     @override
-    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Any) -> Answer:
-        taken: Taken = outside.own
+    def tilt(self, outside: Outside, factor: Factor, ready: ReadyFactor, element: Index) -> Answer:
+        taken: Taken[ProductBelief] = outside.own
         split = self.split_of(factor)
         marginals = tilted_marginals(
             self.parts, split, factor, ready, element, taken.belief, taken.field, outside.mean, outside.power
@@ -172,11 +173,11 @@ class Product(InTheta):
         return Answer(marginals.tilted, marginals.saturated, marginals)
 
     @override
-    def project(self, taken: Taken, answer: Answer) -> tuple[ProductBelief, jax.Array]:
+    def project(self, taken: Taken[ProductBelief], answer: Answer) -> tuple[ProductBelief, jax.Array]:
         return self.belief(answer.own.parts), answer.own.proper
 
     @override
-    def message(self, taken: Taken, message: Message) -> jax.Array:
+    def message(self, taken: Taken[ProductBelief], message: Message) -> jax.Array:
         raise NotImplementedError("Products of families have no message in the limit of power 0.")
 
     # ------------------------------------------------------------------------------------------ natural parameters
@@ -215,7 +216,7 @@ class Product(InTheta):
         return sum((p.log_norm(value) for p, value in self._each(belief)), jnp.zeros((), belief.mean.dtype))
 
     @override
-    def prior_log_norm(self, belief: ProductBelief, blocks: Sequence[Any], covered: np.ndarray) -> float:
+    def prior_log_norm(self, belief: ProductBelief, blocks: Sequence[Block], covered: np.ndarray) -> float:
         total = 0.0
         for part, value in self._each(belief):
             mine = [b for b in blocks if b.where[0] in part.where]
