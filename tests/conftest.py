@@ -33,7 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the fast tests' programs without optimisation, and import ArviZ once before the workers start.
 
     Three quarters of the time of the fast tests is compilation, and optimising a program takes three quarters of that.
-    The slow tests and those of the papers, which compute more than they compile, run what users run.
+    The slow tests and those of the papers, which compute more than they compile, run what users run. XLA reads its
+    flags when JAX first computes. A ``conftest.py`` therefore must not compute anything when it is imported.
 
     On its first import of the day ArviZ 0.23 writes a stamp file, by way of a temporary file whose name is
     always the same: two workers that import it at once can take it from each other, and the import fails.

@@ -18,7 +18,6 @@ import adfpp
 from adfpp.judge.compare import compare
 from models import ising_perceptron
 
-KEY = jax.random.key(0)
 ISING_NOISE = 0.5
 
 
@@ -67,7 +66,9 @@ def ising_learners() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def ising_results(ising_learners: Any, ising: Any) -> dict[str, Any]:
-    return {name: learner.run(KEY, progress_bar=False, **ising) for name, learner in ising_learners.items()}
+    return {
+        name: learner.run(jax.random.key(0), progress_bar=False, **ising) for name, learner in ising_learners.items()
+    }
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +83,7 @@ def coins() -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def beta(coins: Any) -> Any:
-    return adfpp.ADF(beta_bernoulli, family={"p": "beta"}).run(KEY, coins, progress_bar=False)
+    return adfpp.ADF(beta_bernoulli, family={"p": "beta"}).run(jax.random.key(0), coins, progress_bar=False)
 
 
 class Pair(NamedTuple):
@@ -113,7 +114,7 @@ def pair(coins: Any) -> Pair:
     z = 0.5 + np.random.default_rng(4).normal(size=len(coins))
     data = {"y": coins, "z": z}
     adf = adfpp.ADF(rate_and_mean, family={"p": "beta"})
-    result = adf.run(KEY, progress_bar=False, snapshots=len(z), **data)
+    result = adf.run(jax.random.key(0), progress_bar=False, snapshots=len(z), **data)
     rate: Any = stats.beta(2 + coins.sum(), 3 + len(coins) - coins.sum())
     precision = 0.25 + len(z)
     return Pair(adf, data, result, rate, stats.norm(z.sum() / precision, precision**-0.5))

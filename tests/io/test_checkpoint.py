@@ -21,7 +21,7 @@ from adfpp.io.checkpoint import CheckpointError
 from adfpp.io.fingerprint import probes as probes_of
 from adfpp.learn.adf import ADFState
 from adfpp.learn.ep import EPState
-from tests.products import KEY, Pair, beta_bernoulli
+from tests.products import Pair, beta_bernoulli
 
 GROUPS, ROWS = 3, 24
 
@@ -554,7 +554,7 @@ def test_checkpoints_of_other_products_are_refused(coins: Any, beta: Any, tmp_pa
             numpyro.sample("y", dist.Poisson(rate), obs=y)
 
     gamma, inverse = (adfpp.ADF(rate, family={"rate": name}) for name in ("gamma", "inverse_gamma"))
-    checkpoint.save(path, gamma, gamma.init(KEY, coins))
+    checkpoint.save(path, gamma, gamma.init(jax.random.key(0), coins))
     with pytest.raises(
         CheckpointError, match="'gamma' in the checkpoint and 'inverse_gamma' here|gamma.*inverse_gamma"
     ):

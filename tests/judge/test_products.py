@@ -29,12 +29,13 @@ from adfpp.model import read
 from adfpp.model.discrete import combinations
 from models import ising_perceptron, unknown_noise
 from tests.products import (
-    KEY,
     Enumerated,
     Pair,
     beta_bernoulli,
     enumerated,
 )
+
+KEY = jax.random.key(0)
 
 
 @pytest.fixture(scope="module")

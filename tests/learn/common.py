@@ -33,6 +33,3 @@ def equal(a: Any, b: Any) -> bool:
         return s._replace(rng_key=jax.random.key_data(s.rng_key))
 
     return all(np.array_equal(p, q) for p, q in zip(jax.tree.leaves(strip(a)), jax.tree.leaves(strip(b)), strict=True))
-
-
-KEY = jax.random.key(0)

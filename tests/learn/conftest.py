@@ -9,7 +9,7 @@ import pytest
 import adfpp
 from adfpp import ADF
 from tests import models
-from tests.learn.common import KEY, labels, logistic
+from tests.learn.common import labels, logistic
 from tests.products import beta, coins, ising, ising_learners, ising_results, pair  # noqa: F401
 
 
@@ -27,5 +27,5 @@ def results() -> dict[str, Any]:
     x, y, _ = models.rows()
     out = {}
     for name, made in (("adf", adfpp.ADF(models.logistic)), ("ep", adfpp.EP(models.logistic, tol=0.1))):
-        out[name] = made, made.run(KEY, x, y=y, progress_bar=False)
+        out[name] = made, made.run(jax.random.key(0), x, y=y, progress_bar=False)
     return out

@@ -15,7 +15,6 @@ from adfpp.learn.adf import ADFState
 
 Array = Any
 sample: Callable[..., Any] = numpyro.sample
-KEY = jax.random.key(0)
 FAMILIES = ["full", "diagonal", "spherical"]
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 2))
@@ -34,4 +33,4 @@ def regression(x: Array, y: Array | None = None) -> None:
 def first_half(family: str) -> tuple[adfpp.ADF, ADFState]:
     """The regression after half of its rows."""
     adf = adfpp.ADF(regression, family=family)
-    return adf, adf.update(adf.init(KEY, X, y=Y), X[:4], y=Y[:4])[0]
+    return adf, adf.update(adf.init(jax.random.key(0), X, y=Y), X[:4], y=Y[:4])[0]

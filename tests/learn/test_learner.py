@@ -14,7 +14,9 @@ import pytest
 
 import adfpp
 from tests import models
-from tests.learn.common import KEY
+
+KEY = jax.random.key(0)
+
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,8 +20,10 @@ import adfpp
 from adfpp.engine.families import Belief
 from adfpp.learn.adf import ADFState
 from models import ising_perceptron
-from tests.learn.posteriors import FAMILIES, KEY, RNG, Array, X, Y, first_half, sample
+from tests.learn.posteriors import FAMILIES, RNG, Array, X, Y, first_half, sample
 from tests.products import ISING_NOISE, Pair, beta_bernoulli
+
+KEY = jax.random.key(0)
 
 norm: Any = stats.norm
 multivariate_normal: Any = stats.multivariate_normal

@@ -17,7 +17,9 @@ from adfpp import ADF
 from adfpp.learn import adf as adf_module
 from adfpp.learn import session as session_module
 from tests import models
-from tests.learn.common import KEY, TRACES, equal, labels, logistic
+from tests.learn.common import TRACES, equal, labels, logistic
+
+KEY = jax.random.key(0)
 
 
 def test_call_forms_share_one_program(learner: Any) -> None:

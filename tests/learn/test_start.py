@@ -11,7 +11,9 @@ import numpyro.distributions as dist
 import pytest
 
 import adfpp
-from tests.learn.posteriors import FAMILIES, KEY, Array, X, Y, first_half, regression, sample
+from tests.learn.posteriors import FAMILIES, Array, X, Y, first_half, regression, sample
+
+KEY = jax.random.key(0)
 
 
 def turned_round(x: Array, y: Array | None = None) -> None:

@@ -4,6 +4,7 @@ import pickle
 import sys
 from typing import Any
 
+import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -12,7 +13,8 @@ import pytest
 import adfpp
 from adfpp.learn import learner as learner_module
 from tests import models
-from tests.learn.common import KEY
+
+KEY = jax.random.key(0)
 
 
 def test_a_model_without_an_import_path(monkeypatch: pytest.MonkeyPatch) -> None:

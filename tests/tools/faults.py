@@ -36,7 +36,7 @@ FAULTS = (
         "adfpp/engine/dynamics.py",
         "Transition(kept, -jnp.expm1(-gap / self.timescale) * setup.mean, noise)",
         "Transition(kept, jnp.expm1(-gap / self.timescale) * setup.mean, noise)",
-        ("tests/engine/test_dynamics.py", "tests/learn/test_smoothing.py"),
+        ("tests/engine/test_dynamics.py", "tests/learn/test_passes.py"),
     ),
     Fault(
         "fraction-not-undone",
@@ -182,7 +182,7 @@ FAULTS = (
         "adfpp/learn/passes.py",
         "belief_then = jax.lax.cond(refused, waited, lambda b: b, belief)",
         "belief_then = belief",
-        ("tests/learn/test_smoothing.py",),
+        ("tests/learn/test_passes.py",),
     ),
     Fault(
         "evidence-without-priors",
@@ -266,7 +266,7 @@ FAULTS = (
         "adfpp/io/mapping.py",
         '        columns += "+" if self.matrix and len(self.columns) == 1 else ""\n',
         "",
-        ("tests/io/test_mapping.py", "tests/cli/test_stream.py"),
+        ("tests/io/test_mapping.py",),
     ),
     Fault(
         "whole-numbers-rounded",

@@ -15,7 +15,6 @@ from adfpp.distributions import Probit
 
 Array = Any
 sample: Callable[..., Any] = numpyro.sample
-KEY = jax.random.key(0)
 
 
 def linear(x: Array, y: Array | None = None) -> None:

@@ -15,7 +15,6 @@ import adfpp
 from adfpp import EP, NotConverged
 from adfpp.distributions import Probit
 from tests.learn.ep.common import (
-    KEY,
     Array,
     clutter,
     data,
@@ -28,6 +27,8 @@ from tests.learn.ep.common import (
     sample,
     sorted_stream,
 )
+
+KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("power", [0.5, 0.0])

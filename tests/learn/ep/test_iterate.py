@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
 
 from adfpp import EP, NotConverged, Status
-from tests.learn.ep.common import BATTERY, KEY, clutter, data, moments, probit, run
+from tests.learn.ep.common import BATTERY, clutter, data, moments, probit, run
+
+KEY = jax.random.key(0)
 
 
 def by_importance(log_joint: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, covariance: np.ndarray) -> Any:

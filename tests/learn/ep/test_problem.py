@@ -6,7 +6,9 @@ import pytest
 
 import adfpp
 from adfpp import EP, Status
-from tests.learn.ep.common import BATTERY, KEY, data, exact_linear, linear, logistic, mean_and_sd, moments, probit, run
+from tests.learn.ep.common import BATTERY, data, exact_linear, linear, logistic, mean_and_sd, moments, probit, run
+
+KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("family", ["diagonal", "spherical"])

@@ -15,7 +15,9 @@ from scipy import special, stats
 
 import adfpp
 from adfpp import EP, NotConverged
-from tests.learn.ep.common import KEY, Array, data, exact_linear, linear, mean_and_sd, moments, probit, run, sample
+from tests.learn.ep.common import Array, data, exact_linear, linear, mean_and_sd, moments, probit, run, sample
+
+KEY = jax.random.key(0)
 
 
 def test_evidence_picks_the_order_of_a_polynomial() -> None:
