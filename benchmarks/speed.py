@@ -192,26 +192,31 @@ def dispatch_in_line() -> list[Line]:
 
 
 def importing() -> list[Line]:
-    """``import adfpp`` against ``import numpyro``, in fresh processes taken in turn, both compiled to bytecode."""
+    """Importing adfpp's public names against ``import numpyro``, in fresh processes taken in turn, as bytecode.
+
+    ``import adfpp`` alone would import nothing: the names are imported when one of them is first used.
+    """
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    imports = {"numpyro": "import numpyro", "adfpp": "from adfpp import ADF"}
     seconds: dict[str, list[float]] = {"numpyro": [], "adfpp": []}
     for _ in range(8):
         for name, taken in seconds.items():
-            code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
+            code = f"import time; t = time.perf_counter(); {imports[name]}; print(time.perf_counter() - t)"
             command = [sys.executable, "-c", code]
             done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
             taken.append(float(done.stdout))
     ours, theirs = min(seconds["adfpp"]), min(seconds["numpyro"])
-    return [Line("import adfpp", f"{ours:.3f} s", f"{theirs:.3f} s for numpyro", ours / theirs, 1.15)]
+    return [Line("from adfpp import ADF", f"{ours:.3f} s", f"{theirs:.3f} s for numpyro", ours / theirs, 1.15)]
 
 
 _FIRST = """
 import time
-import numpy as np, jax, adfpp
+import numpy as np, jax
+from adfpp import ADF
 from benchmarks.speed import {model} as model
 x = np.random.default_rng(0).normal(size=(1000, 20)); y = (x[:, 0] > 0).astype(int)
 begin = time.perf_counter()
-adf = adfpp.ADF(model)
+adf = ADF(model)
 state = adf.init(jax.random.key(0), x, y=y)
 jax.block_until_ready(adf.update(state, x, y=y))
 print(time.perf_counter() - begin)
