@@ -39,8 +39,9 @@ def side_by_side(
     with ProcessPoolExecutor(jobs, context, _start_worker, (messages, places, jobs)) as pool:
         try:
             answers = [pool.submit(_call_in_worker, call, place, task) for place, task in enumerate(tasks)]
+            latest: dict[int, Any] = {}
             for place, answer in enumerate(answers):
-                yield _wait_for(answer, place, messages, report)
+                yield _wait_for(answer, place, messages, report, latest)
         except BaseException:  # includes Ctrl-C, and a caller that closes the generator
             pool.shutdown(wait=False, cancel_futures=True)
             workers = set(multiprocessing.active_children()) - set(others)
@@ -51,15 +52,25 @@ def side_by_side(
             raise
 
 
-def _wait_for(answer: "Future[Answer]", place: int, messages: Messages, report: Report) -> Answer:
-    while not answer.done():
+def _wait_for(
+    answer: "Future[Answer]", place: int, messages: Messages, report: Report, latest: dict[int, Any]
+) -> Answer:
+    """Reports the progress of one task until its answer is there; ``latest`` keeps that of later tasks until then."""
+    if place in latest:
+        report(*latest.pop(place))
+    done = False
+    while True:
         try:
             sender, *progress = messages.get(timeout=POLL_SECONDS)
         except queue.Empty:
+            if done:  # one more look after the answer: a message may arrive later than the answer that it precedes
+                return answer.result()
+            done = answer.done()
             continue
         if sender == place:
             report(*progress)
-    return answer.result()
+        elif sender > place:
+            latest[sender] = progress
 
 
 def _start_worker(messages: Messages, places: Any, jobs: int) -> None:
