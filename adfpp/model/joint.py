@@ -28,7 +28,7 @@ What = Literal["log_prob", "mean"]
 
 
 class _Call(NamedTuple):
-    """What compiled functions depend on beside the program: the options of this call, and priors put in place."""
+    """The options of one call and the priors put in place of others: compiled functions depend on these as well."""
 
     layout: Layout
     replaced: tuple[tuple[str, AnyDistribution], ...]

@@ -57,7 +57,7 @@ def _shared_constants(consts: Sequence[Value], done: _Done) -> list[Value]:
 
 
 def _content(a: Value) -> Hashable:
-    """What tells two operands apart: a traced value its identity, a known array its numbers.
+    """A key for an operand: its identity if it is a traced value, its numbers if it is a known array.
 
     The known arrays are not listed by type, because JAX 0.8 and 0.9 keep NumPy's arrays in a class of their own that is
     no subclass of ``np.ndarray``.

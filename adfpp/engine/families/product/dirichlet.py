@@ -21,7 +21,7 @@ from adfpp.engine.families.product.nodes import Nodes, beta_nodes
 
 
 class _OnSimplex(Exponential):
-    """What Beta and Dirichlet share."""
+    """The base of Beta and Dirichlet: everything that follows from the concentrations alone."""
 
     @property
     @override

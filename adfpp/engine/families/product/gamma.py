@@ -29,7 +29,7 @@ from adfpp.engine.families.product.nodes import Nodes, gamma_nodes
 
 
 class _OnHalfLine(Exponential):
-    """What the two families of a positive number share."""
+    """The base of the two families of a positive number."""
 
     dim = 1
     numbers = 2
