@@ -4,10 +4,13 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from adfpp._public import HOMES
 from adfpp._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from adfpp._public import *  # noqa: F403
+
+_PACKAGES = ("engine", "io", "judge", "learn", "model", "show")
 
 # Names of the first edition that are reached through their modules now. They keep working for one release.
 _MOVED = {
@@ -40,15 +43,20 @@ _MOVED_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the public names when one of them is first used, so that ``adfpp --help`` does not import JAX.
+    """Imports a public name when it is first used, so that ``adfpp --help`` does not import JAX.
 
     Names of the first edition come with a warning that says where they are now.
     """
-    if name == "__all__" or not name.startswith("__"):  # Python itself asks for names such as __path__
-        public = importlib.import_module("adfpp._public")
-        globals().update({key: getattr(public, key) for key in ("__all__", *public.__all__)})
-    if name in globals():  # a public name, or a package that they have imported, such as adfpp.learn
-        return globals()[name]
+    if name == "__all__":
+        return [*HOMES]
+    if name in HOMES:
+        # ArviZ 1.x puts a NumPyro into sys.modules that is loaded when it is first used. It must be imported as a whole
+        # before any of its modules is, or else it is run twice. Packages that begin with a module of NumPyro do this.
+        importlib.import_module("numpyro")
+        module = importlib.import_module(HOMES[name])
+        return globals().setdefault(name, getattr(module, name, module))
+    if name in _PACKAGES:
+        return importlib.import_module(f"adfpp.{name}")
     if name in _MOVED:
         new = f"{_MOVED[name]}.{name}"
         found = getattr(importlib.import_module(_MOVED[name]), name)
@@ -63,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, too, before one of them is used."""
-    return sorted({*globals(), *__getattr__("__all__")})
+    return sorted({*globals(), *HOMES})

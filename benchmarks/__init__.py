@@ -1,1 +1,1 @@
-"""Measurements of the package: accuracy against references, speed against peers."""
+"""Measures the package: its accuracy against references, and its speed against the same work by other means."""

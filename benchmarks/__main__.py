@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other: ``python -m benchmarks``."""
+"""Runs the benchmarks of speed, accuracy and EP one after the other: ``python -m benchmarks``."""
 
 from benchmarks import accuracy, ep, speed
 

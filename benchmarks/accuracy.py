@@ -1,4 +1,4 @@
-"""How accurate the one-dimensional tilts are, on cavities from far too narrow to far too wide.
+"""Measures the accuracy of one-dimensional tilted moments, on cavities from very narrow to very wide.
 
 Run as ``python -m benchmarks.accuracy``; ``--write`` puts the tables into docs/accuracy.md, ``--misses``
 lists the cells that miss their bound. The references come from tests/oracles.py.
@@ -35,24 +35,24 @@ DISTANCES = (
     -10,
     30,
     -30,
-)  # of the cavity's mean from the likelihood's location, in cavity sds
-FAR = (10, -10, 30, -30)  # the same in widths of the likelihood, where these are the longer ones
+)  # distances of the cavity's mean from the likelihood's location, in cavity sds
+FAR = (10, -10, 30, -30)  # the same in widths of the likelihood, for cavities that are narrower than it
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """One factor as a function of its field: as the package sees it, and written anew for the reference.
+    """One factor as a function of its field: for the package, and independently for the reference.
 
     Attributes:
-        name: In the tables.
+        name: The name in the tables.
         distribution: From the field to the distribution of the observation.
         value: The observation.
-        log_factor: The same in NumPy's longest floats.
-        location: Where the likelihood sits: its mode, or 0.
-        width: Its width there, or 1.
-        marks: Where the reference splits its integral.
-        narrowest: The smallest distance over which it changes.
-        log_concave: Whether it is; the others have the looser bounds.
+        log_factor: The log-likelihood of the observation in NumPy's longest floats.
+        location: The mode of the likelihood, or 0 if it has none.
+        width: The width at the mode, or 1.
+        marks: The points where the reference splits its integral.
+        narrowest: The smallest distance over which the likelihood changes.
+        log_concave: Whether the likelihood is log-concave; others have looser bounds.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Likelihood:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Largest error that the default and the accurate rule should make."""
+        """The largest error that is allowed for the default and for the accurate rule."""
         return (1e-6, 1e-8) if self.log_concave else (1e-4, 1e-6)
 
     def reference(self, mean: float, sd: float) -> Moments:
-        """The tilted moments on one cavity."""
+        """The true tilted moments for one cavity."""
         if self.name == "probit":
             return probit_moments(int(self.value), mean, sd)
         marks = (self.location, *self.marks)
@@ -79,26 +79,26 @@ class Likelihood:
 
 
 class Cell(NamedTuple):
-    """One cavity: sd and mean, and how they were chosen."""
+    """One cavity: its mean and sd, and how they were chosen."""
 
     mean: float
     sd: float
     width: float  # sd of the cavity in widths of the likelihood
-    distance: float  # of its mean from the likelihood, in cavity sds
+    distance: float  # distance of its mean from the likelihood, in cavity sds
     far: bool  # whether the distance was chosen in widths of the likelihood
 
 
 class Errors(NamedTuple):
-    """What one rule did on the cells of one likelihood, each ``(cells,)``."""
+    """Errors of one rule on the cells of one likelihood, each ``(cells,)``."""
 
     mean: np.ndarray  # in tilted sds
     variance: np.ndarray  # relative
     log_z: np.ndarray  # absolute
-    estimate: np.ndarray  # the rule's own
+    estimate: np.ndarray  # the rule's own estimate of its error
 
     @property
     def worst(self) -> np.ndarray:
-        """The largest of the three, with infinity for what is not a number."""
+        """The largest of the three errors, with infinity for NaN."""
         stacked = np.stack([self.mean, self.variance, self.log_z])
         return np.where(np.isnan(stacked), np.inf, stacked).max(0)
 
@@ -153,12 +153,12 @@ def _mixture(name: str, weights: list[float], offsets: list[float], scales: list
 
 
 def _negative_binomial_constant() -> float:
-    """With JAX's betaln, as NumPyro has it: it is off by 1.3e-6, which is not the integral's to mend."""
+    """Computed with JAX's betaln, as in NumPyro: its error of 1.3e-6 is not an error of the integral."""
     return -float(betaln(3.0, 8.0)) - math.log(10.0)
 
 
 def _battery() -> list[Likelihood]:
-    """The likelihoods that users are likeliest to write, and some that are hard on an integral."""
+    """The likelihoods that users write most often, and some that are difficult to integrate."""
     log_choose = float(gammaln(21) - gammaln(4) - gammaln(18))
     student_constant = float(gammaln(2) - gammaln(1.5) - 0.5 * math.log(3 * math.pi) - math.log(0.3))
     log3 = np.log(np.longdouble(3))
@@ -227,7 +227,7 @@ BATTERY = _battery()
 
 
 def cells(likelihood: Likelihood) -> list[Cell]:
-    """The cavities that a likelihood is tried on."""
+    """The cavities for which a likelihood is integrated."""
     found = []
     for width in WIDTHS:
         sd = width * likelihood.width
@@ -246,7 +246,7 @@ def references(likelihood: Likelihood) -> Moments:
 
 
 def errors(likelihood: Likelihood, rule: Quadrature, truth: Moments) -> Errors:
-    """What the rule makes of every cell."""
+    """The errors of a rule on every cell."""
 
     def log_factor(h: jax.Array) -> Any:
         return likelihood.distribution(h[0]).log_prob(jnp.asarray(likelihood.value))
@@ -279,22 +279,22 @@ class Line(NamedTuple):
 
     @property
     def within(self) -> np.ndarray:
-        """The cells that keep the bound."""
+        """The cells whose errors are within the bound."""
         return self.errors.worst <= self.bound
 
     @property
     def honest(self) -> np.ndarray:
-        """The cells whose estimate is at least the true error; one that is not a number claims nothing."""
+        """The cells whose estimate is at least the true error, or NaN, which claims nothing."""
         return ~(self.errors.estimate < self.errors.worst)
 
     @property
     def unflagged(self) -> np.ndarray:
-        """The cells that miss the bound and do not say so."""
+        """The cells that miss the bound without being marked."""
         return ~self.within & ~self.flagged
 
 
 def lines(rule: Quadrature, which: int, truths: list[Moments], far: bool) -> list[Line]:
-    """A rule on the whole battery; ``which`` is its place in ``Likelihood.bounds``."""
+    """The lines of a rule on all likelihoods; ``which`` is the rule's place in ``Likelihood.bounds``."""
     found = []
     for likelihood, truth in zip(BATTERY, truths, strict=True):
         tried = cells(likelihood)
@@ -307,7 +307,7 @@ def lines(rule: Quadrature, which: int, truths: list[Moments], far: bool) -> lis
 
 
 def percent(hits: np.ndarray) -> str:
-    """A share, rounded down, so that only all is 100 %."""
+    """A share in per cent, rounded down, so that 100 % means all."""
     return f"{math.floor(1000 * np.mean(hits)) / 10:g} %"
 
 
@@ -330,7 +330,7 @@ def table(found: list[Line]) -> str:
 
 
 def misses(found: list[Line]) -> str:
-    """The cells outside their bound, or whose estimate is below the error, one a line."""
+    """The cells outside their bound, or with an estimate below the error, one on each line."""
     text = ""
     for line in found:
         for i, cell in enumerate(line.cells):

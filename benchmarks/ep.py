@@ -1,14 +1,13 @@
-"""How near expectation propagation is to NUTS, and how much sooner it is there, on data that others have gathered.
+"""Measures how near expectation propagation is to NUTS, and how much faster it is, mostly on real data sets.
 
     python -m benchmarks.ep [--write] [--only NAME ...] [--quick] [--cache FOLDER]
 
-`--write` puts the table into docs/ep-accuracy.md, `--only` takes the data sets whose name contains one of the words,
+`--write` puts the table into docs/ep-accuracy.md, `--only` selects the data sets whose name contains one of the words,
 `--quick` leaves out those with many rows or parameters, and `--cache` keeps NUTS's draws in a folder, so that a second
-run need not wait for them. The data comes with scikit-learn and statsmodels; nothing is downloaded.
+run is fast. The data comes with scikit-learn and statsmodels; nothing is downloaded.
 """
 
 import argparse
-import hashlib
 import os
 import platform
 import time
@@ -22,14 +21,13 @@ import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_breast_cancer, load_iris
 
 import adfpp
 from adfpp.engine.tilt import moments_named
-from adfpp.judge.runs import fit_mcmc
 from adfpp.model import read
+from benchmarks import references
+from benchmarks.references import Reference, Sampling
 from models import (
     eight_schools,
     eight_schools_noncentred,
@@ -44,17 +42,16 @@ from models import (
 )
 
 PAGE = Path(__file__).parent.parent / "docs" / "ep-accuracy.md"
-_CHAINS, _REPEATS = 4, 5
-_TIMED = 2500  # draws a chain that NUTS is charged for, however many the reference takes
+_REPEATS = 5
 
 
 class Bound(NamedTuple):
-    """What is asked of the errors, beyond NUTS's own Monte-Carlo error.
+    """The bounds on EP's errors, beyond NUTS's own Monte-Carlo error.
 
     Attributes:
         mean: Largest error of a mean, in posterior sds.
-        sd: Largest error of an sd, relative; infinite where nothing is asked.
-        sd_of: The sites whose sds it is asked of; all of them if None.
+        sd: Largest relative error of an sd; infinite if there is no bound.
+        sd_of: The latents whose sds have this bound; None for all latents.
     """
 
     mean: float
@@ -72,16 +69,16 @@ class Case:
     """One model and data set.
 
     Attributes:
-        name: In the table.
+        name: The name in the table.
         model: A NumPyro model.
-        load: Its keyword arguments.
-        bound: What is asked.
-        large: Whether ``--quick`` leaves it out.
-        draws: NUTS's, a chain: enough for its own error to be small beside the bound.
-        accept: NUTS's target acceptance.
-        dense: Whether NUTS adapts a full mass matrix; it is the faster one where parameters are correlated.
-        sampled: The same posterior in numbers that are easier on NUTS, and how to get from its draws to the model's.
-        options: Of ``EP``.
+        load: Returns the model's keyword arguments.
+        bound: The bounds on the errors.
+        large: Whether ``--quick`` leaves the case out.
+        draws: NUTS's draws in each chain: enough for its own error to be small compared with the bound.
+        accept: NUTS's target acceptance probability.
+        dense: Whether NUTS adapts a full mass matrix, which is faster if parameters are correlated.
+        sampled: A model with the same posterior that is easier for NUTS, and the map from its draws to the model's.
+        options: Options of ``EP``.
     """
 
     name: str
@@ -100,7 +97,7 @@ class Case:
 
 
 def _standardised(x: Any) -> np.ndarray:
-    """Columns of mean 0 and sd 1, those that do not vary left out."""
+    """Columns scaled to mean 0 and sd 1, without constant columns."""
     x = np.asarray(x, float)
     x = x[:, x.std(0) > 0]
     return (x - x.mean(0)) / x.std(0)
@@ -158,7 +155,7 @@ def _iris() -> dict[str, Any]:
 
 
 def _sorted_by_label() -> dict[str, Any]:
-    """Extramarital affairs, 6366 answers, those of the faithful first."""
+    """A survey of 6366 answers about extramarital affairs, sorted so that all rows with label 0 come first."""
     found = _statsmodels("fair")
     y = (np.asarray(found.endog) > 0).astype(int)
     order = np.argsort(y, kind="stable")
@@ -173,7 +170,7 @@ def _simulated(module: Any, seed: int, rows: int, **sizes: int) -> Callable[[], 
 
 
 def binomial(x: Any, trials: Any, y: Any = None, scale: float = 2.5) -> None:
-    """Logistic regression of counts out of so many trials."""
+    """Logistic regression of binomial counts."""
     w = numpyro.sample("w", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, scale))
     with numpyro.plate("rows", x.shape[0]):
@@ -181,7 +178,7 @@ def binomial(x: Any, trials: Any, y: Any = None, scale: float = 2.5) -> None:
 
 
 def _effects(draws: dict[str, Any]) -> dict[str, Any]:
-    """Effects of schools from standardised ones."""
+    """The effects of schools from standardised effects."""
     mu, tau = draws["mu"], draws["tau"]
     return {"mu": mu, "tau": tau, "effect": mu[..., None] + tau[..., None] * draws["z"]}
 
@@ -235,102 +232,28 @@ CASES = (
 # ------------------------------------------------------------------------------------------- the reference
 
 
-class Reference(NamedTuple):
-    """NUTS's posterior in unconstrained space.
-
-    Attributes:
-        mean: ``(N,)``.
-        sd: ``(N,)``.
-        mcse: ``(N,)`` Monte-Carlo standard error of the means, in sds.
-        sd_mcse: ``(N,)`` the same of the sds, relative.
-        r_hat: The largest.
-        divergences: Of all chains.
-        warm_seconds: Without compilation, as is the next.
-        sampling_seconds: Of 2500 draws from each of the chains.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-    mcse: np.ndarray
-    sd_mcse: np.ndarray
-    r_hat: float
-    divergences: int
-    warm_seconds: float
-    sampling_seconds: float
-
-
 def reference(case: Case, data: dict[str, Any], program: Any, cache: Path | None) -> Reference:
-    """Runs NUTS, or takes its draws from the cache."""
-    path = None
-    if cache is not None:
-        said = [
-            case.name,
-            case.draws,
-            _CHAINS,
-            case.accept,
-            case.dense,
-            case.sampled is None,
-            [s.name for s in program.latents],
-        ]
-        digest = hashlib.sha256(repr(said).encode())
-        for name in sorted(data):
-            digest.update(name.encode() + np.ascontiguousarray(data[name]).tobytes())
-        path = cache / f"{case.name.replace(', ', '-').replace(' ', '-')}-{digest.hexdigest()[:12]}.npz"
-        if path.exists():
-            with np.load(path) as kept:
-                warm, sampling = (float(a) for a in kept["seconds"])
-                return _summarised(kept["theta"], warm, sampling, int(kept["divergences"]))
-    sampled, to_ours = case.sampled or (case.model, None)
-    mcmc = MCMC(
-        NUTS(sampled, target_accept_prob=case.accept, dense_mass=case.dense),
-        num_warmup=1000,
-        num_samples=case.draws,
-        num_chains=_CHAINS,
-        chain_method="sequential",
-        progress_bar=False,
-    )
-    theirs = program if to_ours is None else read(sampled, (), data, None, moments_named("auto"))
-    fit = fit_mcmc(case.name, mcmc, theirs, jax.random.key(0), (), data)
-    theta = fit.theta if to_ours is None else np.asarray(program.unconstrain(to_ours(fit.draws))[0])
-    divergences = int(np.sum(mcmc.get_extra_fields()["diverging"]))
-    warm, sampling = fit.run_seconds - fit.sampling_seconds, fit.sampling_seconds * _TIMED / case.draws
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, theta=theta, seconds=[warm, sampling], divergences=divergences)
-    return _summarised(theta, warm, sampling, divergences)
-
-
-def _summarised(theta: np.ndarray, warm: float, sampling: float, divergences: int) -> Reference:
-    mean, sd = theta.mean((0, 1)), theta.std((0, 1), ddof=1)
-    squares = (theta - mean) ** 2
-    return Reference(
-        mean,
-        sd,
-        1.0 / np.sqrt(effective_sample_size(theta)),
-        0.5 * squares.std((0, 1)) / (sd**2 * np.sqrt(effective_sample_size(squares))),
-        float(np.max(split_gelman_rubin(theta))),
-        divergences,
-        warm,
-        sampling,
-    )
+    """Runs NUTS, or reads its draws from the cache."""
+    sampling = Sampling(case.draws, case.accept, case.dense, case.sampled)
+    return references.reference(case.name, case.model, data, program, sampling, cache)
 
 
 # --------------------------------------------------------------------------------------------- measurement
 
 
 class Ours(NamedTuple):
-    """What EP did.
+    """The result of EP.
 
     Attributes:
         program: The model as it was read.
-        mean: ``(N,)`` unconstrained.
-        sd: ``(N,)``.
-        converged: Whether it says so.
-        sweeps: How many it took.
-        marked: Rows by status, other than OK.
-        log_evidence: Its log p(data).
-        seconds: Median of some runs after the first.
-        compile_seconds: The first run's beyond that.
+        mean: ``(N,)`` posterior means in unconstrained space.
+        sd: ``(N,)`` posterior sds in unconstrained space.
+        converged: Whether EP reports convergence.
+        sweeps: Number of sweeps.
+        marked: Number of rows by status, other than OK.
+        log_evidence: EP's estimate of log p(data).
+        seconds: Median of several runs after the first.
+        compile_seconds: Additional seconds of the first run.
     """
 
     program: Any
@@ -345,7 +268,7 @@ class Ours(NamedTuple):
 
 
 def propagated(case: Case, data: dict[str, Any]) -> Ours:
-    """Runs EP, cold and with its defaults."""
+    """Runs EP from the prior, with default settings unless the case has options."""
     ep = adfpp.EP(case.model, **case.options)
     taken: list[float] = []
     result: Any = None
@@ -383,7 +306,7 @@ class Line(NamedTuple):
 
     @property
     def errors(self) -> np.ndarray:
-        """``(N,)`` of the means, in NUTS's sds."""
+        """``(N,)`` errors of the means, in NUTS's sds."""
         return np.abs(self.ours.mean - self.truth.mean) / self.truth.sd
 
     @property
@@ -393,21 +316,21 @@ class Line(NamedTuple):
 
     @property
     def judged(self) -> np.ndarray:
-        """``(N,)`` which numbers the bound of the sds is about."""
+        """``(N,)`` which numbers have a bound on their sds."""
         chosen = np.ones(len(self.names), bool)
         if self.case.bound.sd_of is not None:
-            for site in self.ours.program.latents:
-                chosen[site.where] = site.name in self.case.bound.sd_of
+            for latent in self.ours.program.latents:
+                chosen[latent.where] = latent.name in self.case.bound.sd_of
         return chosen
 
     @property
     def means_met(self) -> bool:
-        """Whether every mean is as near as asked, up to 3 Monte-Carlo errors of NUTS."""
+        """Whether every error of a mean is within its bound, up to 3 Monte-Carlo errors of NUTS."""
         return bool(np.all(self.errors <= self.case.bound.mean + 3 * self.truth.mcse))
 
     @property
     def sds_met(self) -> str:
-        """Whether every sd is as near as asked: yes, no, or only up to NUTS's own error."""
+        """Whether every sd is within its bound: "yes", "no", or "within noise" if only up to NUTS's own error."""
         off = np.abs(self.ratios - 1)[self.judged]
         if np.all(off <= self.case.bound.sd):
             return "yes"
@@ -469,7 +392,7 @@ def _seconds(t: float) -> str:
 
 
 def measured(case: Case, cache: Path | None) -> Line:
-    """Runs both on one data set."""
+    """Runs EP and NUTS on one data set."""
     data = case.load()
     ours = propagated(case, data)
     truth = reference(case, data, ours.program, cache)
@@ -502,7 +425,7 @@ non-centred form, which NUTS can do without divergences, and turned into effects
 
 In eight schools log tau has a skewness of −1.3: any tau near 0 explains eight such estimates about equally well, and
 its prior does not vanish there. Gaussian sites cannot hold that tail, in either form: the mean is right and the sd
-too small. With a prior that vanishes at 0, such as LogNormal(1, 1), the ratio of the sds is .97.
+too small. With a prior that vanishes at 0, such as LogNormal(1, 1), the ratio of the sds is 0.97.
 
 {table}"""
 
@@ -517,7 +440,7 @@ def main() -> None:
     parser.add_argument("--references", action="store_true", help="only fill the cache")
     options = parser.parse_args()
     numpyro.enable_x64()
-    # else NUTS's sampling goes on while the next function is compiled, and would be counted as compilation
+    # otherwise NUTS would still sample while the next function is compiled, which would count as compilation
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     wanted = [c for c in CASES if not (options.quick and c.large)]
     if options.only:
@@ -528,6 +451,7 @@ def main() -> None:
             print(case.name, _described(case, options.cache), flush=True)
             continue
         lines.append(measured(case, options.cache))
+        jax.clear_caches()  # a run of NUTS leaves 1,700 memory maps, and Linux allows a process 65,530
         print("  ".join(lines[-1].cells()), flush=True)
     if not lines:
         return
@@ -541,12 +465,13 @@ def main() -> None:
             "cores": os.cpu_count(),
         }
         PAGE.write_text(
-            _TEXT.format(chains=_CHAINS, repeats=_REPEATS, timed=_TIMED, table=text, **versions), encoding="utf-8"
+            _TEXT.format(chains=references.CHAINS, repeats=_REPEATS, timed=references.TIMED, table=text, **versions),
+            encoding="utf-8",
         )
 
 
 def _described(case: Case, cache: Path | None) -> str:
-    """How well NUTS did by itself."""
+    """The diagnostics of NUTS, in words."""
     data = case.load()
     program = read(case.model, (), data, None, moments_named("auto"))
     truth = reference(case, data, program, cache)

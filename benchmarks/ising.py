@@ -1,4 +1,4 @@
-"""What a row of the Ising perceptron costs, in units of the same arithmetic written by hand.
+"""Measures the time of a row of the Ising perceptron, compared with the same arithmetic written by hand.
 
 Run as ``python -m benchmarks.ising``; ``--write`` puts the table into docs/speed/ising.md.
 """
@@ -22,7 +22,7 @@ ROWS, REPEATS = 4096, 9
 
 @partial(jax.jit, static_argnums=2)
 def by_hand(x: jax.Array, y: jax.Array, noise: float) -> jax.Array:
-    """Winther and Solla's update of the log odds, to first order in each weight's share of the field."""
+    """Winther and Solla's update of the log odds, to first order in each weight's contribution to the field."""
 
     def row(t: jax.Array, log_odds: jax.Array) -> jax.Array:
         a, sign = 2.0 * x[t], 2.0 * y[t] - 1.0
@@ -38,7 +38,7 @@ def by_hand(x: jax.Array, y: jax.Array, noise: float) -> jax.Array:
 
 
 def measured(size: int, noise: float = 0.5) -> tuple[float, float, float]:
-    """Microseconds a row of adfpp and by hand, medians of repeats in turn, and the largest difference of log odds."""
+    """Microseconds per row of adfpp and by hand (medians of repetitions), and the largest difference of log odds."""
     data, _ = ising_perceptron.simulate(jax.random.key(0), ROWS, num_features=size, noise=noise)
     adf = adfpp.ADF(ising_perceptron.model)
     state = adf.init(jax.random.key(1), **data)
@@ -67,9 +67,9 @@ def main() -> None:
         print(lines[-1])
     text = f"""# The Ising perceptron, against the same arithmetic by hand
 
-Binary weights, probit noise .5, {ROWS} rows in one call, float64, JAX {jax.__version__}, two cores. The first-order
-expansion, which adfpp checks at its largest move and leaves for an evaluation of each weight where it does not hold,
-against the expansion alone in a hand-written `fori_loop`. Written by `python -m benchmarks.ising --write`.
+Binary weights, probit noise 0.5, {ROWS} rows in one call, float64, JAX {jax.__version__}, two cores. adfpp checks its
+first-order expansion where it changes a weight most, and evaluates each weight separately if the expansion is not
+accurate. The hand-written `fori_loop` has the expansion alone. Written by `python -m benchmarks.ising --write`.
 
 """
     if write:

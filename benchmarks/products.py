@@ -1,4 +1,4 @@
-"""How exact one row's projection is, family by family and rule by rule, against sums and integrals on dense grids.
+"""Compares the projection of one row with sums and integrals on dense grids, for each family and rule.
 
 Run as ``python -m benchmarks.products``; ``--write`` puts the table into docs/products-accuracy.md.
 """
@@ -37,7 +37,7 @@ def model_of(prior: Any, likelihood: Any) -> Any:
 
 
 def folded(model: Any, family: Any, **data: Any) -> Any:
-    """One row by ADF, and how its factor was integrated."""
+    """The result of ADF on one row, and how the row's factor was integrated."""
     adf = adfpp.ADF(model, family=family)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", adfpp.RowsMarked)
@@ -45,7 +45,7 @@ def folded(model: Any, family: Any, **data: Any) -> Any:
 
 
 def line_case(name: str, family: str, prior: Any, likelihood: Any, density: Any, y: float, unit: bool) -> Row:
-    """One positive or unit-interval parameter, against a trapezoidal sum in its log or logit."""
+    """One parameter, positive or in the unit interval, compared with a trapezoidal sum in its log or logit."""
     result, why = folded(model_of(prior, likelihood), {"theta": family}, y=np.array([y]))
     u = np.linspace(-30.0, 30.0, 400_001)
     s = special.expit(u) if unit else np.exp(u)
@@ -65,12 +65,12 @@ def line_case(name: str, family: str, prior: Any, likelihood: Any, density: Any,
 
 
 def coin(p: Any) -> Any:
-    """Conjugate to Beta."""
+    """A likelihood that is conjugate to Beta."""
     return dist.Bernoulli(probs=p)
 
 
 def coin_of_root(p: Any) -> Any:
-    """Not conjugate."""
+    """A likelihood that is not conjugate to Beta."""
     return dist.Bernoulli(probs=jnp.sqrt(p))
 
 
@@ -80,7 +80,7 @@ def student_of_scale(s: Any) -> Any:
 
 
 def normal_of_variance(v: Any) -> Any:
-    """Conjugate to InverseGamma."""
+    """A likelihood that is conjugate to InverseGamma."""
     return dist.Normal(0.0, jnp.sqrt(v))
 
 
@@ -90,7 +90,7 @@ def student_of_variance(v: Any) -> Any:
 
 
 def lines() -> list[Row]:
-    """One-dimensional cases."""
+    """The lines of the cases with one parameter."""
     beta: Any = stats.beta(2.0, 3.0)
     gamma: Any = stats.gamma(2.0, scale=1 / 0.5)
     inverse: Any = stats.invgamma(3.0, scale=2.0)
@@ -147,7 +147,7 @@ def lines() -> list[Row]:
 
 
 def binary() -> list[Row]:
-    """Binary weights, probit noise .5: probabilities against enumeration."""
+    """Cases with binary weights and probit noise 0.5: probabilities compared with enumeration."""
     rows = []
     for n in (10, 14):
         data, _ = ising_perceptron.simulate(jax.random.key(n), 1, num_features=n, noise=0.5)
@@ -164,7 +164,7 @@ def binary() -> list[Row]:
 
 
 def grid_sum(axes: list[np.ndarray], log_density: Any) -> tuple[list[np.ndarray], np.ndarray, float]:
-    """A dense tensor: its points, normalised weights and the log of its integral."""
+    """A density on a dense grid: the points, the normalised weights, and the log of the integral."""
     points = list(np.meshgrid(*axes, indexing="ij"))
     logs = log_density(*points)
     volume = np.prod([a[1] - a[0] for a in axes])
@@ -173,7 +173,7 @@ def grid_sum(axes: list[np.ndarray], log_density: Any) -> tuple[list[np.ndarray]
 
 
 def mixed() -> list[Row]:
-    """Sites of different families in one factor."""
+    """Cases with latents of different families in one factor."""
     rows = []
     data, _ = unknown_noise.simulate(jax.random.key(3), 1, num_features=1)
     x, y = float(data["x"][0, 0]), float(data["y"][0])
@@ -224,9 +224,9 @@ def main() -> None:
         print(table[-1])
     text = """# How exact a product's projections are
 
-One row folded into its prior, float64, default settings, against sums over all states or over dense grids of the same
-density. The error is that of the expected sufficient statistics (one parameter), of the probabilities (binary weights),
-or of the means (several sites). Conjugate rows are exact to rounding.
+One row absorbed into its prior, float64, default settings, compared with sums over all states or over dense grids of
+the same density. The error is that of the expected sufficient statistics (one parameter), of the probabilities (binary
+weights), or of the means (several latents). Conjugate rows are exact to rounding.
 
 Written by `python -m benchmarks.products --write`.
 

@@ -1,8 +1,8 @@
-"""Speed as ratios within one run: adfpp against the same arithmetic written by hand, and against doing nothing.
+"""Measures speed as ratios within one run: adfpp against the same arithmetic by hand, and against an empty call.
 
     python -m benchmarks.speed [--quick] [--write]
 
-Every figure is the smallest of several repetitions; what is compared is measured in turn, in one process.
+Every figure is the smallest of several repetitions; the two sides of a ratio are measured in turn.
 """
 
 import argparse
@@ -37,14 +37,14 @@ class Line(NamedTuple):
 
 
 def probit(x: Any, y: Any = None, noise: float = 1.0) -> None:
-    """Probit regression: a closed form."""
+    """Probit regression, whose tilted moments have a closed form."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", Probit(x @ w, noise), obs=y)
 
 
 def logit(x: Any, y: Any = None) -> None:
-    """Logistic regression: quadrature."""
+    """Logistic regression, whose tilted moments need quadrature."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
@@ -52,7 +52,7 @@ def logit(x: Any, y: Any = None) -> None:
 
 @jax.jit
 def by_hand(mean: jax.Array, covariance: jax.Array, x: jax.Array, sign: jax.Array) -> Any:
-    """Opper's (7.1)-(7.2) for the probit, rank one, no guard, no status: the least that must be done."""
+    """Opper's (7.1)-(7.2) for the probit, without checks and statuses: the minimal arithmetic of a rank-one update."""
 
     def step(belief: Any, row: Any) -> Any:
         mean, covariance = belief
@@ -70,9 +70,10 @@ def by_hand(mean: jax.Array, covariance: jax.Array, x: jax.Array, sign: jax.Arra
 
 
 def smallest(functions: list[Callable[[], Any]], repeats: int) -> list[float]:
-    """Seconds of each, the smallest of several repetitions.
+    """The smallest seconds of each function in several repetitions.
 
-    They take turns; a turn is three calls, so that neither is charged for the caches that the other has left.
+    The functions take turns of three calls each, so that the time of a function does not depend on cache contents that
+    another function has left.
     """
     for f in functions:
         jax.block_until_ready(f())
@@ -87,7 +88,7 @@ def smallest(functions: list[Callable[[], Any]], repeats: int) -> list[float]:
 
 
 def rows(size: int, count: int) -> tuple[Any, Any, Any]:
-    """A probit stream on the device."""
+    """The rows, labels and signs of a probit stream, on the device."""
     rng = np.random.default_rng(size)
     x = rng.normal(size=(count, size))
     sign = np.sign(x @ rng.normal(size=size) + rng.normal(size=count))
@@ -95,7 +96,7 @@ def rows(size: int, count: int) -> tuple[Any, Any, Any]:
 
 
 def against_hand(quick: bool) -> list[Line]:
-    """Cost of a row in a long batch, full family."""
+    """Time of a row in a long batch with the full family, compared with the same arithmetic by hand."""
     out = []
     for size, count in ((5, 1 << 16), (50, 1 << 15), (200, 1 << 13), (500, 1 << 11)):
         count = count // 4 if quick else count
@@ -117,7 +118,7 @@ def against_hand(quick: bool) -> list[Line]:
 
 
 def large_diagonal() -> list[Line]:
-    """The diagonal family at N=100,000 against copying the state and the row."""
+    """Time of a row with the diagonal family at N=100,000, compared with copying the state and the row."""
     size, count = 100_000, 32
     x, y, _ = rows(size, count)
     host = np.asarray(x)
@@ -145,7 +146,7 @@ def large_diagonal() -> list[Line]:
 
 
 def dispatch() -> list[Line]:
-    """One row from Python against an empty jitted function with the same arguments."""
+    """Time of one row from Python, compared with an empty jitted function with the same arguments."""
     x, y, _ = rows(5, 1024)
     one, label = np.asarray(x[:1]), np.asarray(y[:1])
     calls = 2000
@@ -180,7 +181,7 @@ def dispatch() -> list[Line]:
 
 
 def dispatch_in_line() -> list[Line]:
-    """The same where JAX runs every program in the calling thread, a setting of the process."""
+    """The lines of ``dispatch`` in a process where JAX runs every program in the calling thread."""
     code = (
         "import jax; jax.config.update('jax_enable_x64', True)\n"
         "jax.config.update('jax_cpu_enable_async_dispatch', False)\n"
@@ -192,7 +193,7 @@ def dispatch_in_line() -> list[Line]:
 
 
 def importing() -> list[Line]:
-    """Importing adfpp's public names against ``import numpyro``, in fresh processes taken in turn, as bytecode.
+    """Time to import a public name of adfpp, compared with ``import numpyro``, in new processes with cached bytecode.
 
     ``import adfpp`` alone would import nothing: the names are imported when one of them is first used.
     """
@@ -224,7 +225,7 @@ print(time.perf_counter() - begin)
 
 
 def first_update() -> list[Line]:
-    """From a new model to its first answer, in a fresh process: reading, checking, compiling, 1000 rows."""
+    """Time from a new model to its first update, in a new process: reading, checking, compiling, 1000 rows."""
     out = []
     for model in ("probit", "logit"):
         code = _FIRST.format(model=model)
@@ -237,7 +238,7 @@ def first_update() -> list[Line]:
 
 
 def table(lines: list[Line]) -> str:
-    """As Markdown."""
+    """The lines as a Markdown table."""
     head = ["| what | adfpp | reference | ratio | allowed | |", "|---|---|---|---|---|---|"]
     body = [
         f"| {s.what} | {s.ours} | {s.reference} | {s.ratio:.2f} | {s.allowed:g} | "

@@ -1,4 +1,4 @@
-"""What a parallel sweep of EP costs, in units of the two matrix products that it needs, and what it holds in memory.
+"""Measures the time of a parallel sweep of EP, compared with the two matrix products that it needs, and its memory.
 
 Run as ``python -m benchmarks.sweep``; ``--write`` puts the tables into docs/speed/sweep.md.
 """
@@ -27,14 +27,14 @@ ROWS, COLUMNS, CHUNK = 100_000, 100, 8192
 
 
 def probit(x: Any, y: Any = None) -> None:
-    """A closed form."""
+    """Probit regression, whose tilted moments have a closed form."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", adfpp.distributions.Probit(x @ w), obs=y)
 
 
 def logistic(x: Any, y: Any = None) -> None:
-    """Quadrature."""
+    """Logistic regression, whose tilted moments need quadrature."""
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
@@ -49,9 +49,9 @@ def data(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweeps() -> list[tuple[str, float, float]]:
-    """For each model: seconds of a sweep and of the two products, the medians of repeats made in turn.
+    """For each model its name, the seconds of a sweep and those of the two products (medians of repetitions).
 
-    A sweep is the tenth part of what a run of thirteen takes longer than one of three.
+    The time of a sweep is a tenth of the difference between a run of thirteen sweeps and a run of three.
     """
     x, y = data(ROWS, COLUMNS)
 
@@ -92,7 +92,7 @@ def sweeps() -> list[tuple[str, float, float]]:
 
 
 def million() -> str:
-    """EP on a million rows and 50 columns, in this process: seconds, sweeps and the peak of memory."""
+    """Runs EP on a million rows and 50 columns in this process; returns seconds, sweeps and peak memory as a line."""
     x, y = data(1_000_000, 50)
     begin = time.perf_counter()
     result = adfpp.EP(logistic).run(jax.random.key(0), x, y=y, progress_bar=False)
@@ -104,7 +104,7 @@ def million() -> str:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Prints the tables, and writes them if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--million", action="store_true", help="only the million rows")
@@ -128,7 +128,7 @@ def main() -> None:
         "| seconds, with compilation | sweeps | converged | data, MB | sites, MB | peak of memory, GB |",
         "|---|---|---|---|---|---|",
     ]
-    # in a process of its own: the peak is that of all that a process has done
+    # in a separate process, because the peak of memory is that of the whole life of a process
     command = [sys.executable, "-m", "benchmarks.sweep", "--million"]
     lines += [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()]
     text = "\n".join(lines) + "\n"

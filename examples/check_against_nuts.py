@@ -1,11 +1,11 @@
-"""How far off is a fast answer? ADF and EP are measured against NUTS, and judged without it.
+"""The error of ADF and EP, measured against NUTS and estimated without it.
 
     python examples/check_against_nuts.py [--out DIR]
 
 The data are counts of a Poisson regression with an offset. ADF absorbs them in one pass, once with a full and once with
-a diagonal Gaussian; EP visits them again until they agree. ``adfpp.compare`` gives the error of each run, with NUTS's
-own Monte Carlo error beside it. ``adfpp.check`` estimates the error without NUTS. The picture shows the intervals of
-all runs side by side.
+a diagonal Gaussian; EP visits them again until its result no longer changes. ``adfpp.compare`` gives the error of each
+run, with the Monte Carlo error of NUTS. ``adfpp.check`` estimates the error without NUTS. The picture shows the
+intervals of all runs side by side.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""A likelihood of your own: some customers cancel, some never will, and most are still customers today.
+"""A likelihood of your own: some customers cancel, some never cancel, and most are still customers today.
 
     python examples/custom_likelihood.py [--out DIR]
 
 The likelihood is a mixture cure model, which NumPyro does not have. A share of the customers stays for ever, the others
-leave after a time with a Weibull distribution, and customers who have not left yet are censored. It is written as an
-ordinary NumPyro distribution with a `log_prob` and nothing else. Nothing is registered. One online pass and NUTS use
-the same model and the same rows. The script prints the two posteriors side by side, and draws the share of customers
-who remain under both.
+leave after a time with a Weibull distribution, and customers who have not left yet are censored. The likelihood is an
+ordinary NumPyro distribution with a `log_prob` and no other method, and is not registered with adfpp. One online pass
+and NUTS use the same model and the same rows. The script prints the two posteriors side by side, and draws the share of
+customers who remain under both.
 """
 
 import argparse
@@ -41,7 +41,7 @@ TITLES = {
 class CureWeibull(dist.Distribution):
     """Time to an event that a share of the population never has.
 
-    `log_prob` is the log density of the time where the event was seen, else the log probability of no event until then.
+    If the event was seen, `log_prob` is the log density of its time, else the log probability of no event until then.
     """
 
     arg_constraints = {
@@ -58,7 +58,7 @@ class CureWeibull(dist.Distribution):
         super().__init__(shape, (), validate_args=validate_args)
 
     def log_prob(self, value: Any) -> Any:
-        """Log density of an event at `value` where it was seen, else log probability of no event until then."""
+        """Log density of an event at `value` if it was seen, else log probability of no event until then."""
         shape = jnp.exp(self.log_shape)
         log_time = jnp.log(value) - self.log_scale
         hazard = jnp.exp(shape * log_time)  # cumulative until `value`, for those who will leave
@@ -68,7 +68,7 @@ class CureWeibull(dist.Distribution):
 
 
 def model(plan: Any, seen: Any, time: Any = None) -> None:
-    """Customers of two plans: the share that stays differs, and the time to leave has the same distribution."""
+    """Customers of two plans, with different shares that stay and the same distribution of the time to leave."""
     stay: Any = numpyro.sample("stay", dist.Normal(0, 1.5).expand([2]).to_event(1))
     log_scale = numpyro.sample("log_scale", dist.Normal(1, 1))
     log_shape = numpyro.sample("log_shape", dist.Normal(0, 0.5))
@@ -77,7 +77,7 @@ def model(plan: Any, seen: Any, time: Any = None) -> None:
 
 
 def simulate(rng: np.random.Generator, rows: int) -> dict[str, Any]:
-    """Customers who joined within the last two years, as they are known today; times in months."""
+    """Customers who joined within the last two years, with what is known about them today; times in months."""
     plan = rng.integers(0, 2, rows)
     stays = rng.random(rows) < 1 / (1 + np.exp(-STAY[plan]))
     leaves_after = np.where(stays, np.inf, np.exp(LOG_SCALE) * rng.weibull(np.exp(LOG_SHAPE), rows))
@@ -93,14 +93,14 @@ def remaining(stay: np.ndarray, log_scale: np.ndarray, log_shape: np.ndarray, mo
 
 
 def kaplan_meier(time: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The estimate of the same curve without a model, as the corners of its steps."""
+    """The Kaplan-Meier estimate of the same curve, which needs no model: the corners of its steps."""
     order = np.argsort(time)
     at_risk = len(time) - np.arange(len(time))
     return np.append(0, time[order]), np.append(1, np.cumprod(1 - seen[order] / at_risk))
 
 
 def columns(draws: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Draws, with the names of `TITLES`."""
+    """Draws of each scalar, by the names in `TITLES`."""
     stay = np.asarray(draws["stay"])
     return {
         "stay[0]": stay[:, 0],

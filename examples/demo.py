@@ -3,9 +3,9 @@
     python examples/demo.py [--out DIR] [--samples N]
 
 The data are the 569 rows of the Wisconsin breast cancer data. ADF absorbs them once, online; EP visits them again until
-they agree; NumPyro fits its Laplace and Gaussian variational guides; NUTS is the reference. The script prints how far
-each result is from NUTS in posterior sds, with NUTS's own Monte Carlo error beside it, estimates the error of ADF and
-EP without NUTS, and writes a report.
+its result no longer changes; NumPyro fits its Laplace and Gaussian variational guides; NUTS is the reference. The
+script prints the error of each result against NUTS in posterior standard deviations, with the Monte Carlo error of
+NUTS. It also estimates the error of ADF and EP without NUTS, and writes a report.
 """
 
 import argparse
@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Logistic regression, written as for NUTS."""
+    """Logistic regression. NUTS uses the same model."""
     w = numpyro.sample("w", dist.Normal(0, 2.5).expand([x.shape[-1]]).to_event(1))
     b = numpyro.sample("b", dist.Normal(0, 2.5))
     with numpyro.plate("rows", x.shape[0]):

@@ -1,12 +1,13 @@
-"""A stream that drifts, followed online: three assumptions about moving coefficients, judged by their predictions.
+"""A stream that drifts, learned online: three assumptions about moving coefficients, scored by their predictions.
 
     python examples/drifting_stream.py [--out DIR]
 
 The rows are clicks on a page. The effect of a picture falls and rises slowly; the effect of a price tag switches when a
-sale begins. The same logistic model absorbs the rows with coefficients that are constant, that take a random walk, and
-that forget old rows. Each row is predicted before it is absorbed, so the sum of the log scores shows which assumption
-suits the stream. Afterwards the random walk is smoothed: the coefficients at each row are estimated from all rows. The
-script prints the scores, and draws the true paths with the mean ± sd of each learner.
+sale begins. Three learners of the same logistic model absorb the rows: for the first the coefficients are constant, for
+the second they take a random walk, and the third forgets old rows. Each learner predicts each row before it absorbs it,
+so the sum of the log scores shows which assumption suits the stream. Afterwards the random walk is smoothed: the
+coefficients at each row are estimated from all rows. The script prints the scores, and draws the true paths with the
+mean ± sd of each learner.
 """
 
 import argparse
@@ -31,7 +32,7 @@ WALK = "random walk"
 
 
 def model(x: Any, click: Any = None) -> None:
-    """Logistic regression of clicks, without anything about moving coefficients."""
+    """Logistic regression of clicks. The model does not describe how the coefficients move."""
     w = numpyro.sample("w", dist.Normal(0, 1.5).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("click", dist.Bernoulli(logits=x @ w), obs=click)
@@ -55,7 +56,7 @@ class Followed(NamedTuple):
 
 
 def follow(adf: adfpp.ADF, x: np.ndarray, click: np.ndarray) -> Followed:
-    """Absorbs the stream as it arrives, a chunk at a time."""
+    """Absorbs the stream chunk by chunk, and records the belief after each chunk."""
     state = adf.init(jax.random.key(0), x, click=click)
     means, sds, scores = [], [], []
     for start in range(0, len(x), CHUNK):
@@ -69,7 +70,7 @@ def follow(adf: adfpp.ADF, x: np.ndarray, click: np.ndarray) -> Followed:
 
 
 def picture(path: Path, followed: dict[str, Followed], smoothed: Smoothed, truth: np.ndarray) -> None:
-    """A row of panels for each coefficient, a column for each learner; below, the score gained over the static one."""
+    """Panels with a row for each coefficient and a column for each learner; below, the gain in score over "static"."""
     figure = plt.figure(figsize=(12, 8), constrained_layout=True)
     parts: Any = figure.subfigures(2, 1, height_ratios=(2, 1))
     upper, lower = parts

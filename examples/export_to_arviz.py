@@ -5,8 +5,8 @@
 The data are ten measurements of 442 diabetes patients, and how far the disease had progressed a year later. Two
 regressions learn from them in one pass each: one uses all ten columns, the other the body mass index and the blood
 pressure only. `adfpp.to_arviz` exports each to ArviZ with named dimensions. ArviZ summarises and compares them;
-`adfpp.loo` is the leave-one-out that is right for draws from an approximation. The first export is written to netCDF,
-read back, and drawn from the file.
+`adfpp.loo` computes leave-one-out with the weights that draws from an approximation need. The first export is written
+to netCDF, read back, and drawn from the file.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import adfpp
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-SHOWN = ("bmi", "bp", "sex", "s5")  # whose mean and sd along the stream are drawn
+SHOWN = ("bmi", "bp", "sex", "s5")  # the columns whose coefficients are drawn along the stream
 
 
 def model(x: Any, y: Any = None) -> None:
-    """Linear regression with unknown scatter, written as for NUTS."""
+    """Linear regression with unknown scatter, an ordinary NumPyro model."""
     w = numpyro.sample("w", dist.Normal(0, 0.5).expand([x.shape[-1]]).to_event(1))
     scatter = numpyro.sample("scatter", dist.LogNormal(-0.5, 0.5))
     with numpyro.plate("patient", x.shape[0]):

@@ -2,9 +2,9 @@
 
     python examples/hierarchy.py [--out DIR]
 
-Forty shops of very unequal size share a mean and a spread. No row depends on these directly: each row contains
-information on its own shop only. ADF learns the spread as the rows arrive; EP visits them again; NUTS is the reference.
-The script prints how far both are from NUTS, and draws each shop's estimate between its own mean and the common mean.
+The levels of forty shops of very different size have a common mean and a spread. No row depends on these two directly:
+each row contains information on its own shop only. ADF learns the spread as the rows arrive; EP visits the rows again;
+NUTS is the reference. The script prints the errors of ADF and EP against NUTS, and draws the estimates of the levels.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def model(shop: Any, y: Any = None) -> None:
 
 
 def simulate() -> tuple[np.ndarray, np.ndarray]:
-    """600 sales in random order; some shops have most of them."""
+    """600 sales in random order; a few shops have most of them."""
     rng = np.random.default_rng(0)
     share = rng.gamma(0.6, size=SHOPS) + 0.02
     shop = rng.choice(SHOPS, size=600, p=share / share.sum())
@@ -47,7 +47,7 @@ def simulate() -> tuple[np.ndarray, np.ndarray]:
 
 
 def picture(path: Path, posteriors: dict[str, adfpp.Posterior], draws: Any, shop: np.ndarray, y: np.ndarray) -> None:
-    """Left: shops by size, their own means and the estimates. Right: the spread of the shops by all three methods."""
+    """Left: for each shop, its own mean and the estimates. Right: the spread of the shops by all three methods."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), width_ratios=(2, 1), constrained_layout=True)
     count = np.bincount(shop, minlength=SHOPS)
     order = np.argsort(-count, kind="stable")
@@ -95,7 +95,7 @@ def main() -> None:
 
     adf, ep = adfpp.ADF(model), adfpp.EP(model)
     print(ep.explain(shop, y=y), end="\n\n")
-    online = adf.run(key, shop, y=y, chunk_size=32, progress_bar=False)  # the prior is visited after every chunk
+    online = adf.run(key, shop, y=y, chunk_size=32, progress_bar=False)  # visits the prior factors after every chunk
     revisited = ep.run(key, shop, y=y, state=online, progress_bar=False)
     mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=2000, progress_bar=False)
     mcmc.run(jax.random.key(1), shop, y=y)

@@ -5,8 +5,8 @@
 A teacher with 500 weights of ±1 labels random inputs by the sign of their field. The model draws each weight from a
 Bernoulli distribution, and adfpp stores the belief as a product of Bernoulli distributions. The script prints the share
 of wrong weights after α rows for each weight: for one pass of ADF, for EP, and for a Gaussian belief over real weights
-whose means are clipped to their signs. Beside them are two curves for infinitely many weights: the Bayes-optimal one,
-and the one that one pass should follow.
+whose means are clipped to their signs. It also prints two theoretical curves for infinitely many weights: the
+Bayes-optimal share, and the share that the theory predicts for one pass.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A small neural network learned one row at a time, with Monte Carlo moments: the outlook of Opper's paper.
+"""A small neural network learned one row at a time, with Monte Carlo moments, as in the outlook of Opper's paper.
 
     python examples/network.py [--out DIR]
 
@@ -101,7 +101,7 @@ def by_adf(
 
 
 def by_ep(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
-    """Ten sweeps of EP. It has not converged to its usual tolerance by then, and need not for predictions."""
+    """Ten sweeps of EP. They are too few for the default tolerance, but enough for the predictions."""
     ep = adfpp.EP(model, max_sweeps=10)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", adfpp.NotConverged)
@@ -124,7 +124,7 @@ def flat_start() -> tuple[jax.Array, jax.Array, Callable[[jax.Array], Any]]:
 
 
 def by_ekf(x: np.ndarray, y: np.ndarray, test: tuple[np.ndarray, np.ndarray]) -> Curve:
-    """Plug-in extended Kalman filter: it linearises the logit, and takes y as Gaussian about the mean's prediction."""
+    """Plug-in extended Kalman filter: it linearises the logit at the mean, and treats y as a Gaussian."""
     mean, sd, back = flat_start()
 
     def absorb(belief: Any, row: Any) -> tuple[Any, None]:

@@ -2,11 +2,11 @@
 
     python examples/posterior_as_prior.py [--out DIR]
 
-Clinic A measures how far diabetes has progressed in a year; clinic B records only whether it was more than usual. Their
-two models have the same latents. The posterior of the first, with its correlations, is the prior of the second. It is
-handed on as a file, and no row leaves clinic A. The script shows that the result equals one pass over the pooled rows,
-how far it is from NUTS on these rows, and what is lost if only a mean and a standard deviation of each coefficient are
-handed on. It draws the coefficients by all three methods.
+Clinic A measures how far diabetes has progressed in a year; clinic B records only whether it has progressed more than
+on average. Their two models have the same latents. The posterior of the first model, with its correlations, is the
+prior of the second. Clinic A passes it on as a file, and no row leaves clinic A. The script shows that the result
+equals one pass over the pooled rows, and prints its error against NUTS on these rows. It also shows the error if clinic
+A passes on only a mean and a standard deviation of each coefficient. It draws the coefficients by all methods.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def measured(x: Any, y: Any = None) -> None:
 
 
 def judged(x: Any, worse: Any = None) -> None:
-    """Clinic B: whether the progression is above its usual value, 0."""
+    """Clinic B: whether the progression is above its average, 0."""
     mean = expected(x)
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("worse", Probit(mean, NOISE), obs=worse)
@@ -139,7 +139,7 @@ def main() -> None:
     clinic_b = adfpp.ADF(judged)
     x_b, worse_b = x[~exact], worse[~exact]
     reader = adfpp.ADF(measured)
-    # clinic B has no measured rows; of the rows that it passes, only the shapes are read
+    # load needs the arguments of A's model, but reads only their shapes: clinic B has no measured y
     after_a = reader.get_posterior(adfpp.load(file, reader, x_b, y=np.zeros(len(x_b))).state)
     chained = clinic_b.get_posterior(clinic_b.run(key, x_b, worse=worse_b, prior=after_a, progress_bar=False))
 

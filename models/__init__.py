@@ -1,4 +1,4 @@
-"""Plain NumPyro models, each with a `simulate` that draws data from it at a known truth.
+"""Plain NumPyro models, each with a function `simulate` that draws data from known values of the latents.
 
 Each file has one model: `model` is an ordinary NumPyro model with one observation `y` in a plate `rows` that is sized
 from its arguments, and `simulate(rng_key, num_rows, ...)` returns a `Simulation`:
@@ -37,23 +37,23 @@ HIERARCHIES = (
     "random_walk",
 )
 
-# Their latents are discrete: NUTS cannot sample them.
+# Their latents are discrete, so that NUTS cannot sample them.
 DISCRETE = ("ising_perceptron",)
 
 # Some of their latents have a native family: a precision, a rate, a probability.
 PRODUCTS = ("unknown_noise", "zero_inflated", "mixture_weights")
 
-# Their rows depend on nearly all latents, and not through an affine field: their moments are computed by Monte Carlo.
+# Their rows depend on nearly all latents without a small affine field, so their moments are computed by Monte Carlo.
 NETWORKS = ("network",)
 
 Array = jax.Array | np.ndarray
 
 
 class Simulation(NamedTuple):
-    """Data drawn from a model, and the latent values they were drawn at.
+    """Data drawn from a model, and the true values of its latents.
 
     Attributes:
-        data: keyword arguments of the model: arrays with one entry a row, and constants as Python numbers.
+        data: keyword arguments of the model: arrays with one entry for each row, and constants as Python numbers.
         truth: the true value of every latent, by name.
     """
 

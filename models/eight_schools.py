@@ -21,7 +21,7 @@ DATA = {
 
 
 def model(school: Array, error: Array, n_schools: int, y: Array | None = None, scale: float = 5.0) -> None:
-    """Hierarchy of effects, as it is usually written.
+    """Hierarchy of effects in the usual, centred form.
 
     Args:
         school: the school of each row, 0, ..., n_schools − 1, (rows,).

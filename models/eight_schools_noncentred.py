@@ -31,7 +31,7 @@ def model(school: Array, error: Array, n_schools: int, y: Array | None = None, s
 
 
 def simulate(rng_key: jax.Array, num_rows: int, n_schools: int = 8) -> Simulation:
-    """Draw the data that `eight_schools` draws.
+    """Draw the same data as `eight_schools.simulate`.
 
     Args:
         rng_key: key of the draws.

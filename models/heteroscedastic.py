@@ -1,4 +1,4 @@
-"""Linear regression whose noise has a regression of its own: y ~ Normal(x·w, exp(z·g)).
+"""Linear regression whose log noise is a second linear regression: y ~ Normal(x·w, exp(z·g)).
 
 A row depends on the latents through two numbers, its mean and its log noise.
 """
@@ -13,11 +13,11 @@ from models import Array, Simulation
 
 
 def model(x: Array, z: Array, y: Array | None = None, scale: float = 1.0) -> None:
-    """Linear regression with regressed noise.
+    """Linear regression with a regression of the log noise.
 
     Args:
         x: inputs of the mean, (rows, d).
-        z: inputs of the log noise, (rows, k); a column of ones gives it a level.
+        z: inputs of the log noise, (rows, k); a column of ones is its intercept.
         y: real responses, (rows,), or None to predict them.
         scale: prior standard deviation of `w`, (d,), and `g`, (k,).
     """

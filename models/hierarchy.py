@@ -12,7 +12,7 @@ from models import Array, Simulation
 
 
 def model(group: Array, n_groups: int, y: Array | None = None, noise: float = 1.0) -> None:
-    """Normal hierarchy.
+    """Normal hierarchy of group means, non-centred.
 
     Args:
         group: the group of each row, 0, ..., n_groups − 1, (rows,).

@@ -1,9 +1,9 @@
-"""Ising perceptron: weights ±1 and P(y = 1) = flip + (1 − 2 flip) Φ(x·w / noise), noise 0 being the step.
+"""Ising perceptron: weights ±1 and P(y = 1) = flip + (1 − 2 flip) Φ(x·w / noise), which is a step at noise 0.
 
-The weights are `w` = 2 `sign` − 1 with fair bits `sign`, which are what is learned. Inputs are scaled so that the field
-x·w has unit variance, and `noise` is in units of it. Winther and Solla, Optimal Bayesian online learning, learn it
-online; `adfpp.papers.theory.ising` has the learning curves at large d. NUTS cannot sample the bits: enumerate them
-where d is small, or give them to DiscreteHMCGibbs.
+The weights are `w` = 2 `sign` − 1, where the latents `sign` are fair bits. Inputs are scaled so that the field x·w has
+unit variance, and `noise` is in units of its standard deviation. Winther and Solla, Optimal Bayesian online learning,
+learn this model online; `adfpp.papers.theory.ising` has the learning curves at large d. NUTS cannot sample the bits:
+enumerate them if d is small, or use DiscreteHMCGibbs.
 """
 
 import jax
@@ -22,7 +22,7 @@ def model(x: Array, y: Array | None = None, noise: float = 1.0, flip: float = 0.
         x: inputs, (rows, d).
         y: labels 0 or 1, (rows,), or None to predict them.
         noise: standard deviation of the noise on the field x·w; 0 is the noise-free step.
-        flip: probability that a label is turned over after the noise.
+        flip: probability that a label is flipped after the noise.
     """
     sign = numpyro.sample("sign", dist.Bernoulli(0.5).expand([x.shape[-1]]).to_event(1))
     w = numpyro.deterministic("w", 2.0 * sign - 1.0)
@@ -40,7 +40,7 @@ def simulate(
         num_rows: number of rows.
         num_features: d, the number of columns of `x`.
         noise: standard deviation of the noise on the field.
-        flip: probability that a label is turned over after the noise.
+        flip: probability that a label is flipped after the noise.
 
     Returns:
         Data x (num_rows, d), y (num_rows,), noise and flip; truth sign (d,), 0 or 1.

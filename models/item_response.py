@@ -1,7 +1,7 @@
 """Item response (Rasch): P(y = 1) = 1 / (1 + exp(difficulty[item] − ability[person])), difficulty ~ Normal(mu, tau).
 
-A row is one answer. The scale is set by the abilities, which are standard normal; how hard the items are, and how much
-they differ, is learned.
+A row is one answer. The abilities are standard normal, which sets the scale; the mean and the spread of the
+difficulties are learned.
 """
 
 import jax
@@ -16,8 +16,8 @@ def model(person: Array, item: Array, n_persons: int, n_items: int, y: Array | N
     """One-parameter logistic item-response model.
 
     Args:
-        person: who answers, 0, ..., n_persons − 1, (rows,).
-        item: what is answered, 0, ..., n_items − 1, (rows,).
+        person: the person who answers, 0, ..., n_persons − 1, (rows,).
+        item: the item that is answered, 0, ..., n_items − 1, (rows,).
         n_persons: number of persons.
         n_items: number of items.
         y: 1 for a right answer and 0 for a wrong one, (rows,), or None to predict them.
@@ -33,7 +33,7 @@ def model(person: Array, item: Array, n_persons: int, n_items: int, y: Array | N
 
 
 def simulate(rng_key: jax.Array, num_rows: int, n_persons: int = 30, n_items: int = 12) -> Simulation:
-    """Draw who answers what at random, mu of sd 1/2, and tau between 1/2 and 3/2.
+    """Draw persons and items at random, mu with sd 1/2, and tau between 1/2 and 3/2.
 
     Args:
         rng_key: key of the draws.

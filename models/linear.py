@@ -1,6 +1,6 @@
 """Linear regression with known noise: y ~ Normal(x·w + b, noise).
 
-Everything is Gaussian, so the posterior is known exactly and online updates lose nothing.
+Everything is Gaussian, so the exact posterior is known, and online updates are exact.
 """
 
 import jax

@@ -1,7 +1,7 @@
 """Linear regression on a covariate measured with error: x_seen ~ Normal(x, error), y ~ Normal(a + b x, noise).
 
-Regression on x_seen itself would find a slope too near to zero, by the share of x_seen's variance that is error. Every
-row has a true covariate of its own, which is integrated out row by row.
+Regression on x_seen itself would find a slope that is too small, by the share of the error in the variance of x_seen.
+Every row has its own true covariate, which is integrated out row by row.
 """
 
 import jax

@@ -1,8 +1,8 @@
-"""Mixture of two Gaussians with an indicator a row: which ~ Categorical(weights), y ~ Normal(mu[which], scale).
+"""Mixture of two Gaussians with one indicator per row: which ~ Categorical(weights), y ~ Normal(mu[which], scale).
 
-The indicators are enumerated row by row; their posteriors are the responsibilities. The model is
-that of `MixtureSameFamily`, with the indicators written out. NUTS takes it if funsor is installed, which enumerates
-them as well.
+The indicators are enumerated row by row; their posteriors are the responsibilities. The model is that of
+`MixtureSameFamily`, with explicit indicators. NUTS can sample it if funsor is installed, which also enumerates the
+indicators.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from models import Array, Simulation
 
 
 def model(y: Array, weight: float = 0.4, scale: float = 1.0) -> None:
-    """Two components, told apart by the means of their priors.
+    """Mixture of two components, which the means of their priors distinguish.
 
     Args:
         y: real values, (rows,).

@@ -16,7 +16,7 @@ from models import Array, Simulation
 
 
 def model(y: Array, scale: float = 1.0) -> None:
-    """Two components, told apart by the means of their priors.
+    """Mixture of two components, which the means of their priors distinguish.
 
     Args:
         y: real values, (rows,).

@@ -1,7 +1,7 @@
-"""Negative binomial regression with a log link, for counts more spread than Poisson's.
+"""Negative binomial regression with a log link, for counts with a larger variance than Poisson counts.
 
-The mean is m = exp(x·w + b) and the variance m + m² / c, with c = exp(log_dispersion), which NumPyro calls
-the concentration: the larger `log_dispersion`, the nearer to Poisson.
+The mean is m = exp(x·w + b) and the variance m + m² / c, where c = exp(log_dispersion) is what NumPyro calls the
+concentration. For large `log_dispersion` the counts are nearly Poisson.
 """
 
 import jax

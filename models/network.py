@@ -1,8 +1,8 @@
 """Two-layer network: P(y = 1) = 1 / (1 + exp(−(Σ_h c_h tanh(x·a_h + b_h) + bias))).
 
 Opper, A Bayesian approach to online learning, mentions such models in his outlook: their Gaussian averages need Monte
-Carlo. The prior means of the input weights point in fixed, different directions: without them every hidden unit is like
-every other and like its own mirror image, and a Gaussian belief that averages over them learns nothing in one pass.
+Carlo. The prior means of the input weights point in fixed, different directions. Without them all hidden units could be
+exchanged or change their sign, and a Gaussian belief, which averages over these cases, would learn nothing in one pass.
 """
 
 import jax
@@ -15,7 +15,7 @@ from models import Array, Simulation
 
 
 def directions(num_features: int, hidden: int) -> np.ndarray:
-    """Fixed vectors of length 1.5 in all directions, one a column, (d, hidden)."""
+    """Fixed vectors of length 1.5 in different directions, one in each column, (d, hidden)."""
     if num_features == 2:
         angles = 2 * np.pi * np.arange(hidden) / hidden
         return 1.5 * np.stack([np.cos(angles), np.sin(angles)])

@@ -20,7 +20,7 @@ def model(x: Array, y: Array | None = None, noise: float = 1.0, flip: float = 0.
         x: inputs, (rows, d).
         y: labels 0 or 1, (rows,), or None to predict them.
         noise: standard deviation of the noise on the field x·w.
-        flip: probability that a label is turned over after the noise.
+        flip: probability that a label is flipped after the noise.
         scale: prior standard deviation of `w`, (d,).
     """
     w = numpyro.sample("w", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
@@ -38,7 +38,7 @@ def simulate(
         num_rows: number of rows.
         num_features: d, the number of columns of `x`.
         noise: standard deviation of the noise on the field.
-        flip: probability that a label is turned over after the noise.
+        flip: probability that a label is flipped after the noise.
 
     Returns:
         Data x (num_rows, d), y (num_rows,), noise and flip; truth w (d,).

@@ -1,7 +1,7 @@
 """Poisson regression with a random effect for every row: y ~ Poisson(exp(x·w + b + tau z)), z ~ Normal(0, 1).
 
-The effects make the counts more spread out than those of a Poisson. Every row has one, and it is integrated out row by
-row: the belief is about w, b and, unless it is given, tau.
+The effects give the counts a larger variance than that of a Poisson. Every row has one effect, which is integrated out
+row by row: the belief is about w, b and, unless it is given, tau.
 """
 
 import jax

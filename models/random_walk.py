@@ -1,7 +1,7 @@
-"""A level that drifts: y ~ Normal(level[time], noise), level a random walk whose steps are Normal(0, tau).
+"""A level that drifts: y ~ Normal(level[time], noise), where the level is a random walk with steps Normal(0, tau).
 
-The walk is written by its steps in a plate, so that each step's prior depends on tau alone; a row's level is the sum of
-the steps before it. Rows may come in any order, several to a time or none.
+The latents are the steps of the walk, in a plate, so that each step's prior depends on tau alone; a row's level is the
+sum of the steps up to its time. Rows may come in any order, and there may be several rows or none for a time.
 """
 
 import jax
@@ -14,7 +14,7 @@ from models import Array, Simulation
 
 
 def model(time: Array, n_times: int, y: Array | None = None, noise: float = 1.0) -> None:
-    """Local level.
+    """Local-level model.
 
     Args:
         time: when each row was observed, 0, ..., n_times − 1, (rows,).

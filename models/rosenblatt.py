@@ -1,10 +1,9 @@
-"""Perceptron learning a perceptron: a row weighs exp(−beta max(0, −s h)), where h = x·w / √d and s = 2y − 1.
+"""Perceptron with the likelihood exp(−beta max(0, −s h)) for a row, where h = x·w / √d and s = 2y − 1.
 
-Equations (8)–(9) of de Oliveira and Alamino, Performance of the Bayesian online algorithm for the
-perceptron. At the default beta = inf the weight is a step: the posterior is the prior cut down to the w
-that get every label right, and the length of w cannot be learned. A step has no gradient, so NUTS cannot
-sample that case; give it a finite beta. At a finite beta the weights of the two labels do not
-sum to one: they are not probabilities.
+Equations (8)–(9) of de Oliveira and Alamino, Performance of the Bayesian online algorithm for the perceptron. At the
+default beta = inf the likelihood is a step: the posterior is the prior restricted to the w that get every label right,
+and the length of w cannot be learned. A step has no gradient, so NUTS cannot sample that case; give it a finite beta.
+At a finite beta the likelihoods of the two labels do not sum to one: they are not probabilities.
 """
 
 import jax
@@ -18,12 +17,12 @@ from models import Array, Simulation
 
 
 def model(x: Array, y: Array | None = None, beta: float = float("inf"), scale: float = 1.0) -> None:
-    """Perceptron whose errors cost in proportion to their depth.
+    """Perceptron whose errors are penalised in proportion to the field.
 
     Args:
         x: inputs, (rows, d).
         y: labels 0 or 1, (rows,), or None to predict them.
-        beta: inverse temperature, the price; inf allows no error, and NUTS cannot sample it.
+        beta: inverse temperature, the penalty; inf allows no error, and NUTS cannot sample it.
         scale: prior standard deviation of `w`, (d,).
     """
     w = numpyro.sample("w", dist.Normal(0, scale).expand([x.shape[-1]]).to_event(1))
@@ -32,7 +31,7 @@ def model(x: Array, y: Array | None = None, beta: float = float("inf"), scale: f
 
 
 def simulate(rng_key: jax.Array, num_rows: int, num_features: int = 5) -> Simulation:
-    """Draw standard normal inputs and a teacher, and its labels without noise (beta = inf).
+    """Draw standard normal inputs and teacher weights, and the teacher's labels without noise (beta = inf).
 
     Args:
         rng_key: key of the draws.

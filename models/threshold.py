@@ -1,4 +1,4 @@
-"""A threshold on the line, seen through noise: P(y = 1) = Φ((x − theta) / noise).
+"""A noisy threshold on the real line: P(y = 1) = Φ((x − theta) / noise).
 
 The one-dimensional example of Opper, A Bayesian approach to online learning, Figure 1: theta = 0.1, noise =
 0.5 and x uniform on [−1, 1].
@@ -14,7 +14,7 @@ from models import Array, Simulation
 
 
 def model(x: Array, y: Array | None = None, noise: float = 0.5, scale: float = 1.0) -> None:
-    """Threshold seen through noise.
+    """Noisy threshold.
 
     Args:
         x: positions, (rows,).

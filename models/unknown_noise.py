@@ -16,7 +16,7 @@ from models import Array, Simulation
 
 
 def model(x: Array, y: Array | None = None, scale: float = 2.0) -> None:
-    """Linear regression without an intercept.
+    """Linear regression with unknown noise, without an intercept.
 
     Args:
         x: inputs, (rows, d).

@@ -1,7 +1,7 @@
 """Intercepts that vary by group, centred: y ~ Normal(w[group] + slope x, noise), w ~ Normal(mu, tau).
 
-The model of radon in houses: groups are counties of very unequal size, x is the floor that was measured on, and small
-groups learn from the large ones through mu and tau. The noise is learned too.
+This is the well-known model of radon in houses: groups are counties of very different sizes, x is the floor of the
+measurement, and small groups learn from large ones through mu and tau. The noise is learned as well.
 """
 
 import jax
@@ -14,7 +14,7 @@ from models import Array, Simulation
 
 
 def model(group: Array, x: Array, n_groups: int, y: Array | None = None) -> None:
-    """Regression with an intercept a group.
+    """Regression with one intercept for each group.
 
     Args:
         group: the group of each row, 0, ..., n_groups − 1, (rows,).
@@ -33,7 +33,7 @@ def model(group: Array, x: Array, n_groups: int, y: Array | None = None) -> None
 
 
 def simulate(rng_key: jax.Array, num_rows: int, n_groups: int = 85) -> Simulation:
-    """Draw groups with frequencies that fall like the 1.2th power of their rank, and one row in four upstairs.
+    """Draw groups with frequencies proportional to rank^(−1.2), and one row in four from the upper floor.
 
     Args:
         rng_key: key of the draws.

@@ -13,7 +13,7 @@ from models import Array, Simulation
 
 
 def model(y: Array) -> None:
-    """A gate and a rate.
+    """Zero-inflated Poisson model with an unknown gate and rate.
 
     Args:
         y: counts, (rows,).
@@ -25,13 +25,13 @@ def model(y: Array) -> None:
 
 
 def simulate(rng_key: jax.Array, num_rows: int, gate: float = 0.3, rate: float = 2.5) -> Simulation:
-    """Draw counts.
+    """Draw counts, which are 0 with probability gate and Poisson otherwise.
 
     Args:
         rng_key: key of the draws.
         num_rows: number of rows.
-        gate: probability of a zero that is none of the Poisson's.
-        rate: of the Poisson.
+        gate: probability of a zero that does not come from the Poisson distribution.
+        rate: rate of the Poisson distribution.
 
     Returns:
         Data y (num_rows,); truth gate () and rate ().

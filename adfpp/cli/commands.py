@@ -1,4 +1,4 @@
-"""What each command does: ``explain``, ``stream``, ``check``, ``compare``, ``reproduce``."""
+"""The commands ``explain``, ``stream``, ``check``, ``compare`` and ``reproduce``."""
 
 import argparse
 import importlib.util
@@ -22,11 +22,11 @@ from adfpp.io import checkpoint
 from adfpp.io.checkpoint import CheckpointError
 from adfpp.io.tables import TableError
 
-_READ_AT_ONCE = 1 << 16  # rows, where all of them are held in memory anyway
+_READ_AT_ONCE = 1 << 16  # rows read at once, for commands that keep all rows in memory
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Prints how the model is understood."""
+    """Prints how adfpp understands the model."""
     with jax.enable_x64(not args.float32):
         with Stop() as stop:
             inputs = read_inputs(args, table_of(args.data, stop))
@@ -121,7 +121,7 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def reproduce(args: argparse.Namespace) -> int:
-    """Computes figures and tables of the papers again; 1 if one of them is outside of its band."""
+    """Computes figures and tables of the papers again; returns 1 if a figure is outside its band."""
     from adfpp.papers import laboratory
     from adfpp.papers.laboratory.pages import filled, read_records, write_record
 
@@ -138,13 +138,13 @@ def reproduce(args: argparse.Namespace) -> int:
         raise UsageError("The tables of the pages are of full runs: leave out --quick, or use --out.")
     if pages and not pages.is_dir():
         raise UsageError(f"There is no folder {pages} with pages to fill in.")
-    laboratory.chosen(names)  # refuses a wrong name before hours of work
+    laboratory.chosen(names)  # refuses a wrong name before a long computation
     if (out or pages) and not importlib.util.find_spec("matplotlib"):
         without = "Matplotlib, which draws the pictures, is not installed: pip install 'adfpp[papers]'."
         if pages:
             raise UsageError(f"The pages show pictures. {without}")
         print(f"adfpp: only tables and numbers are written. {without}", file=sys.stderr)
-    # a short run mostly compiles, on one core; a long one computes, on all of them
+    # a short run mostly compiles, which uses one core; a long run computes on all cores
     jobs = args.jobs or (min(JOBS, os.cpu_count() or 1) if args.quick else 1)
     failed, total, by_chance, begin = [], 0, 0.0, time.perf_counter()
     with step_bar() as report:
@@ -177,7 +177,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _all_rows(args: argparse.Namespace, stop: Stop) -> tuple[Inputs, dict[str, np.ndarray]]:
-    """The inputs and all rows, in memory; as many as there are if reading was stopped."""
+    """The inputs and all rows, in memory; only the rows that were read if reading was stopped."""
     inputs = read_inputs(args, table_of(args.data, stop))
     batches = list(inputs.rows.batches(_READ_AT_ONCE))
     if not batches and not stop.signal:
@@ -215,7 +215,7 @@ def _run_called(name: str, inputs: Inputs) -> object:
 
 
 def _one_column_each(overview: pd.DataFrame) -> str:
-    """The overview with one column for each run, and the verdicts, which are long, in lines of their own."""
+    """The overview with one column for each run, and the verdicts, which are long, on separate lines."""
     verdicts = overview["verdict"] if "verdict" in overview else {}
     table = overview.drop(columns="verdict", errors="ignore").T
     cells = table.map(lambda v: "" if v != v else f"{v:.4g}" if isinstance(v, float) else str(v))

@@ -1,4 +1,4 @@
-"""What a command works on: the learner, its rows and its constants, made of the words of the command line."""
+"""Makes the learner, its rows and its constants from the options of the command line."""
 
 import argparse
 import ast
@@ -29,7 +29,7 @@ from adfpp.io.rows import Rows, read_rows
 from adfpp.io.tables import Table
 
 Constant: TypeAlias = int | float | str | bool | None
-Saved: TypeAlias = Mapping[str, Any]  # what a checkpoint keeps beside the state
+Saved: TypeAlias = Mapping[str, Any]  # the values that a checkpoint keeps beside the state
 
 _DYNAMICS = {
     "random-walk": adfpp.RandomWalk,
@@ -40,11 +40,11 @@ _COUNT = re.compile(r"count\((\w+)\)")
 
 
 class Inputs(NamedTuple):
-    """What a command works on.
+    """The inputs of a command.
 
     Attributes:
-        adf: The learner of the model that visits each row once.
-        ep: The one that visits rows again.
+        adf: The learner that visits each row once.
+        ep: The learner that visits rows again.
         rows: The data.
         constants: The other arguments of the model: numbers, words, true and false.
     """
@@ -60,8 +60,8 @@ def table_of(data: str, stop: Stop, header: Sequence[str] | None = None) -> Tabl
 
     Args:
         data: The name of the file.
-        stop: What ends standard input early.
-        header: The columns of standard input, where they are known and may be missing.
+        stop: The request that ends standard input early.
+        header: The columns of standard input, if they are known, so that the header may be missing.
     """
     if data != "-":
         return open_table(data)
@@ -70,12 +70,12 @@ def table_of(data: str, stop: Stop, header: Sequence[str] | None = None) -> Tabl
 
 
 def read_inputs(args: argparse.Namespace, table: Table, saved: Saved | None = None) -> Inputs:
-    """The learner, its rows and its constants.
+    """Makes the learners, the rows and the constants.
 
     Args:
         args: The options.
         table: The data.
-        saved: What a checkpoint remembers of the stream that is continued.
+        saved: The values in the checkpoint of the stream that is continued.
     """
     model = model_named(args.model)
     signature = inspect.signature(model).parameters
@@ -101,7 +101,7 @@ def _rows(
     names: Sequence[str],
     parameters: Mapping[str, inspect.Parameter],
 ) -> Rows:
-    """The rows, by the mapping of a checkpoint, of the command line, or of the columns' names; the last is printed."""
+    """The rows, by the mapping of a checkpoint, of the command line, or of the columns' names, which is printed."""
     if saved is not None:
         mapping = _same_mapping(args.rows, saved["mapping"])
         if args.categories and _categories(args.categories) != saved["categories"]:
@@ -209,7 +209,7 @@ def _named_module(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """The folder first in the search path, as for a script in it."""
+    """Puts the folder first in the search path, as for a script in it."""
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -219,7 +219,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def _settings(given: Sequence[str]) -> dict[str, str]:
-    """``n_groups=8,scale=2.5`` as text by name."""
+    """Splits ``n_groups=8,scale=2.5`` into text by name."""
     out: dict[str, str] = {}
     for item in ",".join(given).split(",") if given else ():
         name, equals, value = item.partition("=")
@@ -248,7 +248,7 @@ def _constant(text: str, name: str, rows: Rows) -> Constant:
 
 
 def _categories(given: Sequence[str]) -> dict[str, list[str]]:
-    """``city=Rome,Oslo`` as lists by column."""
+    """Splits ``city=Rome,Oslo`` into lists by column."""
     out = {}
     for item in given:
         name, equals, value = item.partition("=")
@@ -263,7 +263,7 @@ def _categories(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def family_of(text: str) -> str | dict[str, str]:
-    """A family for all latents, or ``precision=gamma,sign=bernoulli`` by latent."""
+    """Reads one family for all latents, or ``precision=gamma,sign=bernoulli`` by latent."""
     if "=" not in text:
         if text not in FAMILIES:
             raise UsageError(
@@ -304,7 +304,7 @@ def _dynamics(text: str | None) -> Dynamics | None:
 
 
 def checkpoint_path(text: str | None) -> Path | None:
-    """Where the state is kept, after checking that it can be written there."""
+    """The path of the checkpoint, after checking that it can be written there."""
     if text is None:
         return None
     path = Path(text)
@@ -319,19 +319,19 @@ def output_folder(text: str | None, *also: str) -> Path | None:
     """The folder for results, created if there is none.
 
     Args:
-        text: Its path, or None.
-        also: What is written beside netCDF files: "a report".
+        text: The path of the folder, or None.
+        also: Other kinds of output beside netCDF files: "a report".
     """
     if text is None:
         return None
-    for what, packages, title, extra in _WRITERS:  # checked before hours of work, not after
+    for what, packages, title, extra in _WRITERS:  # checked before a long computation, not after it
         if what in ("netCDF files", *also) and not any(importlib.util.find_spec(name) for name in packages):
             raise UsageError(f"--out writes {what} by {title}, which is not installed: pip install 'adfpp[{extra}]'.")
     Path(text).mkdir(parents=True, exist_ok=True)
     return Path(text)
 
 
-# What is written, the packages one of which is needed, the name of the one to install, and the extra that brings it.
+# For each kind of output: the packages of which one is needed, the name of the one to install, and the extra with it.
 _WRITERS = (
     ("netCDF files", ("h5netcdf", "netCDF4"), "h5netcdf", "netcdf"),
     ("a report", ("jinja2",), "Jinja2", "report"),

@@ -11,14 +11,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        argv: The words of the command line; those of the process when None.
+        argv: The words of the command line; None for those of the process.
 
     Returns:
-        The exit code: 0; 1 after an error of the user's; 128 and the number of the signal after a stop (130 on Ctrl-C).
+        The exit code: 0 for success, 1 after an error, or 128 plus the number of the signal (130 for Ctrl-C).
     """
     args = parser().parse_args(argv)
     try:
-        from adfpp.cli import commands  # imports JAX and NumPyro, which --help and --version do without
+        from adfpp.cli import commands  # imports JAX and NumPyro, which --help and --version do not need
 
         return commands.COMMANDS[args.command](args)
     except KeyboardInterrupt:
@@ -32,10 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
-    """An error in words. The messages of adfpp say what to do; of any other error the type is named."""
+    """An error in words. The messages of adfpp say what to do; for any other error the type is named."""
     text = str(error).strip()
     if not isinstance(error, ValueError | OSError):
         text = f"{type(error).__name__}: {text.rstrip('.')}. --traceback shows where it arose."
-    if "must have integer" in text:  # JAX, of an array of floats that is used as an index
+    if "must have integer" in text:  # JAX's message for an array of floats that is used as an index
         text += " An argument that is used as an index needs whole numbers: read its column as :int or :code."
     return text

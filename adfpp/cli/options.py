@@ -5,15 +5,15 @@ import argparse
 from adfpp._version import __version__
 
 CHUNK = 4096  # rows of a file that are absorbed in one call: large enough that the call itself costs nothing
-LIVE_CHUNK = 64  # of standard input, where a row waits until its chunk is complete
+LIVE_CHUNK = 64  # the same for standard input; small, because a row waits until its chunk is complete
 EVERY = 10_000  # rows between checkpoints
 RUNS = ("adf", "ep", "laplace", "svi")
 FAMILIES = ("full", "diagonal", "spherical")
-JOBS = 4  # experiments at a time at most, unless asked for: each takes up to a gigabyte
+JOBS = 4  # the default limit of simultaneous experiments, as each takes up to a gigabyte of memory
 
 
 class UsageError(ValueError):
-    """A command that cannot be carried out as it is written."""
+    """A command line with options that are wrong or do not fit together."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,7 +72,7 @@ def _add_seed(sub: argparse.ArgumentParser, text: str = "the seed of the random 
 def _add_stream(sub: argparse.ArgumentParser) -> None:
     text = "where to keep the state; a later call with the same file continues from it"
     sub.add_argument("--checkpoint", metavar="FILE", help=text)
-    # no default: a checkpoint remembers its own
+    # without a default here, because a checkpoint keeps its seed
     sub.add_argument("--seed", type=int, help="the seed of the random key that is kept in the state (0)")
     text = f"rows that are absorbed at a time ({CHUNK}; from standard input {LIVE_CHUNK})"
     sub.add_argument("--chunk", type=int, metavar="ROWS", help=text)
@@ -91,13 +91,13 @@ def _add_check(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_compare(sub: argparse.ArgumentParser) -> None:
-    text = f"what to run, of {', '.join(RUNS)} (adf,ep)"
+    text = f"the methods to run, from {', '.join(RUNS)} (adf,ep)"
     sub.add_argument("--runs", default="adf,ep", metavar="NAME,…", help=text)
-    text = "what to measure against (auto: nuts, or with discrete latents enumeration or gibbs)"
+    text = "the reference (auto: nuts, or with discrete latents enumeration or gibbs)"
     sub.add_argument("--reference", choices=("auto", "nuts", "enumeration", "gibbs"), default="auto", help=text)
-    sub.add_argument("--samples", type=int, default=4000, help="draws in all (4000)")
+    sub.add_argument("--samples", type=int, default=4000, help="total number of draws (4000)")
     sub.add_argument("--warmup", type=int, default=1000, help="warm-up steps of each chain (1000)")
-    sub.add_argument("--chains", type=int, default=4, help="chains (4)")
+    sub.add_argument("--chains", type=int, default=4, help="number of chains (4)")
     _add_seed(sub)
     text = "write overview.csv, parameters.csv, report.html and a netCDF file for each run there"
     sub.add_argument("--out", metavar="FOLDER", help=text)
@@ -106,13 +106,13 @@ def _add_compare(sub: argparse.ArgumentParser) -> None:
 def _add_reproduce(sub: argparse.ArgumentParser) -> None:
     text = "a paper or one of its experiments, as --list shows them"
     sub.add_argument("names", nargs="*", metavar="NAME", help=text)
-    sub.add_argument("--all", action="store_true", help="all of them")
-    sub.add_argument("--list", action="store_true", help="print what there is")
+    sub.add_argument("--all", action="store_true", help="run all experiments of all papers")
+    sub.add_argument("--list", action="store_true", help="print the names of all papers and experiments")
     sub.add_argument("--quick", action="store_true", help="fewer and shorter runs: seconds, not minutes")
     _add_seed(sub, "the seed of all random keys (0)")
-    text = f"experiments at a time (1; with --quick as many as there are cores, up to {JOBS}); results are the same"
+    text = f"experiments at a time (1; with --quick one for each core, up to {JOBS}); it does not change the results"
     sub.add_argument("--jobs", type=int, metavar="N", help=text)
-    text = "write a table, the numbers and a picture of each there"
+    text = "write a table, the numbers and a picture of each experiment there"
     sub.add_argument("--out", metavar="FOLDER", help=text)
     text = "fill in the marked tables of the pages there, and keep the records in its folder results"
     sub.add_argument("--pages", metavar="FOLDER", help=text)

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, where it is a terminal."""
+"""Progress bars on standard error, if it is a terminal."""
 
 import contextlib
 import os
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 
 def shows_progress() -> bool:
-    """Whether standard error is a terminal, and not that of an automatic build."""
+    """Whether standard error is a terminal, outside of an automatic build."""
     return sys.stderr.isatty() and not os.environ.get("CI")
 
 
 @contextlib.contextmanager
 def row_bar() -> Iterator[Callable[[int, str], None]]:
-    """A function ``move(rows, score)`` that moves a progress bar on, or does nothing."""
+    """Yields a function ``move(rows, score)`` that advances a progress bar, or does nothing without a terminal."""
     if not shows_progress():
         yield lambda rows, score: None
         return
@@ -30,7 +30,7 @@ def row_bar() -> Iterator[Callable[[int, str], None]]:
 
 @contextlib.contextmanager
 def step_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A function ``show(what, done, total)`` for the parts of a long computation, one after another, or for nothing."""
+    """Yields a function ``show(what, done, total)`` that shows the progress of each part of a long computation."""
     if not shows_progress():
         yield lambda what, done, total: None
         return

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests to stop at the end of a chunk, and a standard input that ends where one arrives."""
+"""Turns Ctrl-C and SIGTERM into requests to stop at the end of a chunk, which also end standard input."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 
 
 class Stop:
-    """While it is entered, the first Ctrl-C or SIGTERM only asks for a stop; a second one acts at once.
+    """A context in which the first Ctrl-C or SIGTERM only requests a stop; a second one acts at once.
 
     Attributes:
-        signal: The number of the signal that asked for a stop; 0 as long as none did.
-        wake: A file descriptor that can be read from as soon as one did.
+        signal: The number of the signal that requested a stop; 0 without a request.
+        wake: A file descriptor that becomes readable when a stop is requested.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Stop:
 
     def __enter__(self) -> "Stop":
         self.wake, self._write = os.pipe()
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._request) or signal.SIG_DFL
         return self
@@ -42,7 +42,7 @@ class Stop:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a command that stopped on request, as shells count them."""
+        """The exit code of a command that a signal stopped, by the convention of shells."""
         return 128 + self.signal
 
     def _request(self, number: int, frame: FrameType | None) -> None:
@@ -53,12 +53,12 @@ class Stop:
 
 @dataclass
 class StandardInput:
-    """The bytes of standard input as they arrive; they end where a stop is requested.
+    """The bytes of standard input as they arrive; they end when a stop is requested.
 
     Attributes:
         file: Standard input.
-        stop: The request.
-        stopped: Whether the bytes ended because of it.
+        stop: The object that receives requests to stop.
+        stopped: Whether the bytes ended because of a request.
     """
 
     file: BufferedReader
@@ -76,7 +76,7 @@ class StandardInput:
         return self.file.read1(size) if descriptor is None else os.read(descriptor, size)
 
     def close(self) -> None:
-        """Leaves standard input open: it belongs to the process."""
+        """Does nothing: standard input belongs to the process and stays open."""
 
     def _descriptor(self) -> int | None:
         if sys.platform == "win32":  # select works with sockets only there

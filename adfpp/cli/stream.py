@@ -1,4 +1,4 @@
-"""The ``stream`` command: a stream on its way into a checkpoint, and how it continues from there."""
+"""The ``stream`` command: absorbs a stream, keeps the state in a checkpoint, and continues from it."""
 
 import argparse
 import hashlib
@@ -21,20 +21,20 @@ from adfpp.io.checkpoint import CheckpointError
 from adfpp.io.mapping import format_mapping
 from adfpp.io.rows import Rows
 from adfpp.io.tables import TableError
-from adfpp.learn.stream import Log
+from adfpp.learn.stream import Log, refused_priors
 
-_DRAWS = 4000  # in posterior.nc: as many as `adfpp compare` draws
+_DRAWS = 4000  # draws in posterior.nc, as many as in `adfpp compare`
 
-# the options that a checkpoint remembers, so that a stream continues without them
+# the options that a checkpoint keeps, so that they need not be given again to continue a stream
 _REMEMBERED = ("family", "moments", "dynamics", "set", "seed", "chunk", "every", "float32")
 
 
 class Source(TypedDict):
-    """What has been absorbed of a file.
+    """The rows of a file that have been absorbed.
 
     Attributes:
         name: The path of the file.
-        rows: How many of its rows, from the first.
+        rows: The number of absorbed rows, from the first.
         digest: The digest of these rows.
     """
 
@@ -44,17 +44,17 @@ class Source(TypedDict):
 
 
 class Stream:
-    """A learner that reads a stream: the state, how far the stream has been read, and what happened to its rows.
+    """A learner that reads a stream: the state, the position in the stream, and the statuses of the rows.
 
     Args:
-        args: The options, all of them filled in.
+        args: The options, completed by ``fill_in_options``.
         inputs: The learner, its rows and its constants.
-        path: Where the checkpoint is kept, if it is.
-        saved: What is in the checkpoint beside the state, if there is one.
+        path: The path of the checkpoint, if there is one.
+        saved: The values in the checkpoint beside the state, if the checkpoint exists.
 
     Attributes:
         pending: Rows of standard input that have been read and wait for the rest of their chunk.
-        log: What happened to the rows.
+        log: The statuses and scores of the rows.
     """
 
     def __init__(self, args: argparse.Namespace, inputs: Inputs, path: Path | None, saved: Saved | None) -> None:
@@ -66,7 +66,7 @@ class Stream:
         self._shape: dict[str, np.ndarray] = {}
         self._rows_at_last_save = 0
         if saved is not None and path is not None:
-            # the arguments of one row, for their shapes: the rows themselves may have been read long ago
+            # arguments with one row, for their shapes: the rows themselves are no longer available
             self._shape = saved["shape"]
             self._state = checkpoint.load(path, inputs.adf, **self._shape, **inputs.constants).state
             self._sources, self.pending = saved["sources"], saved["pending"]
@@ -90,7 +90,7 @@ class Stream:
                 for batch in batches:
                     length = len(next(iter(batch.values())))
                     if live and stop.signal and length < chunk:
-                        # a run without the stop would have absorbed these rows together with the next ones
+                        # without the stop these rows would have been absorbed together with the next ones
                         self._ensure_state(batch)
                         self.pending = batch
                         break
@@ -108,7 +108,7 @@ class Stream:
                     if stop.signal and not live:
                         break
             except (TableError, adfpp.ModelError):
-                if self._state is not None:  # the chunks before the bad row stay absorbed
+                if self._state is not None:  # the chunks before the bad row remain absorbed
                     self._save()
                 raise
         if self._state is None:
@@ -122,7 +122,7 @@ class Stream:
         return f"rows {self.log.seen}  log score {mean:.4f}  refused {refused}"
 
     def report(self, out: Path | None) -> None:
-        """Prints the posterior and what happened to the rows, and writes the posterior to a folder."""
+        """Prints the posterior and the statuses of the rows, and writes the posterior to a folder."""
         posterior = self._inputs.adf.get_posterior(self._state)
         summary = posterior.summary()
         print(self.score())
@@ -130,6 +130,8 @@ class Stream:
         for status in adfpp.Status:
             if self.log.counts[status]:
                 print(f"{self.log.counts[status]:>10} {status.name}: {status.advice}")
+        for name in refused_priors(posterior.program.latents_of_priors(self._state.prior_status)):
+            print(f"The prior of {name!r} could not be used: the latents in it are not learned from it.")
         if self._path is not None:
             print(f"\ncheckpoint: {self._path}")
         if out is not None:
@@ -163,7 +165,7 @@ class Stream:
             if same_name:
                 raise TableError(
                     f"{table.name} has changed: it does not start with the {same_name[0]['rows']} rows that the "
-                    "checkpoint has absorbed from it. Put the file back, give new rows in a file of their own, or "
+                    "checkpoint has absorbed from it. Restore the file, put new rows into a separate file, or "
                     "absorb this one as new rows with --from-start."
                 )
         digest = _Digest()
@@ -190,13 +192,13 @@ class Stream:
             log_z=self.log.log_z,
             error=self.log.error,
             seen=self.log.seen,
-            # by name, because another version may number the codes in another way
+            # by name, because another version may have other codes
             counts={status.name: int(self.log.counts[status]) for status in adfpp.Status},
         )
 
 
 def fill_in_options(args: argparse.Namespace, saved: Saved | None) -> None:
-    """Sets the options that are not given: as the checkpoint remembers them, else to their defaults."""
+    """Sets the options that are not given to those in the checkpoint, or else to their defaults."""
     settings: dict[str, object] = {"family": "full", "moments": "auto", "dynamics": None, "set": [], "seed": 0}
     settings |= {"chunk": LIVE_CHUNK if args.data == "-" else CHUNK, "every": EVERY, "float32": False}
     settings |= saved["settings"] if saved is not None else {}
@@ -209,7 +211,7 @@ def fill_in_options(args: argparse.Namespace, saved: Saved | None) -> None:
 
 
 def _counts_by_code(counts: object, path: Path) -> np.ndarray:
-    """How many rows had each status, by its code now, from the counts by name in a checkpoint."""
+    """The number of rows with each status, by its current code, from the counts by name in a checkpoint."""
     known = {status.name for status in adfpp.Status}
     if not isinstance(counts, Mapping) or not set(counts) <= known:
         raise CheckpointError(
@@ -223,7 +225,7 @@ def _counts_by_code(counts: object, path: Path) -> np.ndarray:
 def _after_pending(
     pending: Mapping[str, np.ndarray], batches: Iterator[dict[str, np.ndarray]], size: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The batches cut again into ``size`` rows each, with the pending rows before the first."""
+    """The batches, cut again into ``size`` rows each, with the pending rows at the beginning."""
     waiting = dict(pending)
     while True:
         try:
@@ -244,13 +246,13 @@ def _after_pending(
 
 
 class _Digest:
-    """A digest of rows that does not depend on the batches they come in."""
+    """A digest of rows that does not depend on how they are cut into batches."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, Any] = {}  # of hashlib, whose class has no public name
+        self._parts: dict[str, Any] = {}  # objects of hashlib, whose class has no public name
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Takes in more rows."""
+        """Adds rows to the digest."""
         for name, a in batch.items():
             self._parts.setdefault(name, hashlib.sha256()).update(np.ascontiguousarray(a).tobytes())
 
@@ -267,7 +269,7 @@ class _Digest:
 
 
 def _longest_match(rows: Rows, sources: Sequence[Source], size: int) -> tuple[Source | None, _Digest]:
-    """The record whose rows the file starts with, the longest of several, and the digest of these rows.
+    """The record whose rows the file starts with (the longest of several), and the digest of these rows.
 
     The file is recognised by its rows, not by its name.
     """

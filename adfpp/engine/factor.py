@@ -27,6 +27,7 @@ from adfpp.engine.trace import (
     Degree,
     Fields,
     Reach,
+    Reduced,
     Tail,
     Trace,
     affine_part,
@@ -61,6 +62,7 @@ class Observation(NamedTuple):
         components: For each element the local latents that enter it, as the model package describes them
             (``numbers``: its places among the row's continuous local numbers). Empty if no element has any.
         terms: ``(J, E)`` output whose log-sum-exp over J > 1 combinations of discrete local values is ``log_prob``.
+        discrete: Whether the observed values are discrete, so that ``log_prob`` is the log of a probability.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Observation(NamedTuple):
     constants: tuple[Atom, ...] = ()
     components: tuple[Any, ...] = ()
     terms: Any = None
+    discrete: bool = False
 
 
 class LocalBase(NamedTuple):
@@ -104,6 +107,7 @@ class Factor(ABC):
         why: The reason for that rule, in words.
         field: A description of the field, in words.
         base: The Gaussian base of the row's continuous local numbers, if there are any.
+        reduced: The smaller field, if the factor is constant in some directions of the cuts' numbers.
     """
 
     trace: Trace
@@ -114,6 +118,7 @@ class Factor(ABC):
     why: str
     field: str
     base: LocalBase | None = None
+    reduced: Reduced | None = None
 
     # -------------------------------------------------------------------------------------- properties
 
@@ -130,7 +135,7 @@ class Factor(ABC):
     @property
     def field_size(self) -> int:
         """The number k of scalars in the field of an element."""
-        return len(self.outer)
+        return len(self.outer) if self.reduced is None else len(self.reduced.places)
 
     @property
     def divisible(self) -> bool:
@@ -174,7 +179,11 @@ class Factor(ABC):
             empty = jnp.zeros((self.count, 0, theta.shape[0]), theta.dtype)
             return empty, jnp.zeros((self.count, 0), theta.dtype)
         if self.base is None:
-            return self.fields(theta, *inputs)
+            matrix, field = self.fields(theta, *inputs)
+            if self.reduced is None:
+                return matrix, field
+            change = jnp.asarray(self.reduced.matrix, field.dtype)
+            return jnp.einsum("rk,ekn->ern", change, matrix), field @ change.T
         matrix, field = self.fields(jnp.pad(theta, (0, self.trace.size - self.base.start)), *inputs)
         matrix = matrix[:, :, : self.base.start]
         if len(self.outer) == field.shape[1]:
@@ -183,7 +192,13 @@ class Factor(ABC):
 
     def reach(self, parts: Sequence[np.ndarray]) -> Reach:
         """Which coordinates of θ, and of some parts of it, the numbers of the fields read."""
-        return reach_of_cuts(self.trace, self.cuts, parts)
+        whole = reach_of_cuts(self.trace, self.cuts, parts)
+        if self.reduced is None:
+            return whole
+        used = self.reduced.matrix != 0.0
+        touched = used @ whole.touched
+        most = np.minimum(used @ whole.most, [len(part) for part in parts])
+        return Reach(touched, most)
 
     # ------------------------------------------------------------------------------------------ values
 
@@ -245,7 +260,7 @@ class IntegralFactor(Factor):
     @cached_property
     def tail(self) -> Tail:
         """The log-density of the elements as a function of the field."""
-        return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)
+        return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements, self.reduced)
 
     def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row."""

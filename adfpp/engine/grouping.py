@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Array, Float
 
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor, LocalBase, Observation, entered_by_theta
 from adfpp.engine.local_factor import with_local_latents
-from adfpp.engine.tilt import ClosedForm, Moments
+from adfpp.engine.tilt import ClosedForm, Index, Moments
 from adfpp.engine.trace import (
     Cut,
     Degree,
     Trace,
     depends_on,
+    dtype_of,
     gaussian_but_for,
     only_moves,
+    reduced_field,
     shape_of,
     size_of,
     smallest_cut,
 )
+
+_FEWEST = 3  # numbers of a field from which on it is worth looking for directions that do not matter
 
 Names = Sequence[tuple[str, slice]]
 
@@ -32,6 +37,7 @@ def build_factors(
     moments: Moments,
     names: Names,
     base: LocalBase | None = None,
+    combined: bool = True,
 ) -> list[Factor]:
     """Groups every element of every observation by field and rule.
 
@@ -41,6 +47,7 @@ def build_factors(
         moments: How tilted moments are to be computed.
         names: The latents and their places in θ, for the description of fields.
         base: The Gaussian base of the continuous local numbers z, if there are any.
+        combined: Whether a number of a field may be a combination of several, which no latent in its native space is.
     """
     factors: list[Factor] = []
     for observation in observations:
@@ -51,7 +58,7 @@ def build_factors(
         else:
             cuts = closed
         for elements in _groups_of_elements(trace, observation, cuts, base):
-            factors.append(_factor(trace, observation, elements, cuts, form, moments, names, base))
+            factors.append(_factor(trace, observation, elements, cuts, form, moments, names, base, combined))
     return factors
 
 
@@ -91,6 +98,7 @@ def _factor(
     moments: Moments,
     names: Names,
     base: LocalBase | None,
+    combined: bool,
 ) -> Factor:
     cuts = tuple(all_cuts[e] for e in elements)
     size, described = cuts[0].size, _describe(trace, cuts[0], names)
@@ -119,14 +127,36 @@ def _factor(
             field=described,
             base=base,
         )
+        if combined and size >= _FEWEST and base is None and not observation.components:
+            factor = _without_constant_directions(factor, moments)
         outer = gaussian_but_for(trace, cuts[0], observation.log_prob) if size > 1 and moments.conditional else None
-        if outer is not None:
-            rule, why = moments.choose_conditional(None if outer < 0 else outer)
-            factor = replace(factor, rule=rule, why=why)
+        if outer is not None and factor.reduced is not None:
+            places = factor.reduced.places.tolist()
+            outer = tuple(places.index(p) for p in outer if p in places)
+        choice = None if outer is None else moments.choose_conditional(outer)
+        if choice is not None:
+            factor = replace(factor, rule=choice.rule, why=choice.why)
     if not observation.components:
         return factor
     numbers = _local_numbers(observation, elements[0])
     return with_local_latents(factor, numbers, moments.choose(max(numbers, 1)).rule)
+
+
+def _without_constant_directions(factor: IntegralFactor, moments: Moments) -> IntegralFactor:
+    """The factor with a smaller field, if it is constant in some directions of its field."""
+
+    def log_factor(inputs: Sequence[Array], h: Float[Array, " k"], e: Index) -> Float[Array, ""]:
+        return factor.tail(*inputs).log_factor(h, e)
+
+    trace = factor.trace
+    dtype = np.dtype(dtype_of(trace.theta))
+    reduced = reduced_field(log_factor, factor.field_size, factor.count, trace.inputs, dtype)
+    if reduced is None:
+        return factor
+    rule, why = moments.choose(len(reduced.places))
+    return replace(
+        factor, reduced=reduced, rule=rule, why=why, field=f"{len(reduced.places)} combinations of {factor.field}"
+    )
 
 
 def _describe(trace: Trace, cut: Cut, names: Names) -> str:

@@ -50,10 +50,12 @@ class Moving(NamedTuple):
 Flags = Sequence[jax.Array]  # (counted, supported, finite) of a factor: booleans
 
 
+_ROUNDING = 4096.0  # rounding error of the log of a probability near 1, in eps; 4096 leaves a wide margin
+
 # ------------------------------------------------------------------------------------------ one factor
 
 
-def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
+def judge(answer: Answer, limit: float | None, flags: Flags, discrete: bool = False) -> jax.Array:
     """Computes the ``Status`` of one factor's tilted moments.
 
     Args:
@@ -61,6 +63,7 @@ def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
         limit: The estimated error above which a row is marked; None for exact moments.
         flags: Whether the factor exists (and is not masked out), whether its value lies in the support, and whether
             all its numbers are finite.
+        discrete: Whether the factor is the probability of a discrete value, and not a density.
     """
     counted, supported, finite = flags
     tilted = answer.tilted
@@ -78,6 +81,11 @@ def judge(answer: Answer, limit: float | None, flags: Flags) -> jax.Array:
     else:  # if all random points miss the row's mass, this does not prove that there is none
         status = worst_of(status, jnp.where(tilted.drawn.rounds > 0, Status.TEMPERED, Status.OK))
         status = jnp.where(tilted.drawn.reliable, status, Status.UNRELIABLE)
+    if discrete:
+        rounding = _ROUNDING * float(jnp.finfo(tilted.log_z.dtype).eps)
+        # an estimated error excuses an excess up to a factor e; with a larger one, the moments mean nothing
+        excused = max(limit or 0.0, rounding) + jnp.minimum(jnp.asarray(tilted.error, tilted.log_z.dtype), 1.0)
+        status = jnp.where(tilted.log_z > excused, Status.ABOVE_ONE, status)
     if answer.saturated is not None:
         status = worst_of(status, jnp.where(answer.saturated, Status.SATURATED, Status.OK))
     status = jnp.where(possible, status, Status.OUT_OF_SUPPORT)
@@ -126,7 +134,8 @@ def visit_in_cavity(
     counted, supported, finite = flags
     dtype = outside.mean.dtype
     answer = family.tilt(outside, factor, ready, element)
-    status = judge(answer, family.error_limit(factor, dtype), (counted, supported, finite & outside.finite))
+    flags = (counted, supported, finite & outside.finite)
+    status = judge(answer, family.error_limit(factor, dtype), flags, factor.observation.discrete)
     update = family.exchange(outside, answer, factor, site, exchange)
     error = jnp.asarray(answer.tilted.error, dtype)
     if site is None or update.site is None or update.evidence is None:
@@ -154,7 +163,7 @@ def visit_constant(
 ) -> tuple[jax.Array | None, RowInfo | VisitInfo]:
     """Visits a factor that does not depend on θ: it contributes only to the evidence."""
     answer = Answer(ready.tilt(element, jnp.zeros(0, dtype), jnp.zeros((0, 0), dtype)))
-    status = judge(answer, factor.rule.reported(dtype, 0), flags)
+    status = judge(answer, factor.rule.reported(dtype, 0), flags, factor.observation.discrete)
     accepted = flags[0] & ~is_refused(status)
     log_z = jnp.where(accepted, answer.tilted.log_z, 0.0)
     info = RowInfo(log_z, status, jnp.where(accepted, jnp.asarray(answer.tilted.error, dtype), 0.0))

@@ -16,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from adfpp.engine.derivatives import jacobian
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor
 from adfpp.engine.linalg import root_of_product, whiten
 from adfpp.engine.tilt import Index, IntegralRule, Message, Quadrature, Tilt, Tilted
@@ -150,7 +151,7 @@ class LocalFactor(Factor):
             return self.fields(jnp.concatenate([jnp.zeros(base.start, z.dtype), z]), *inputs)[1]
 
         zero = jnp.zeros(self.trace.size - base.start, dtype)
-        offset, matrix = at(zero), jax.jacfwd(at)(zero)
+        offset, matrix = at(zero), jacobian(at)(zero)
         alike = (self.places == self.places[:1]).all()
 
         def joint(e: Index, mean: Float[Array, " k"]) -> _Joint:

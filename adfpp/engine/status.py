@@ -26,6 +26,7 @@ class Status(IntEnum):
     OUT_OF_SUPPORT = 7
     IMPROPER = 8
     UNRELIABLE = 9
+    ABOVE_ONE = 10
 
     @property
     def refused(self) -> bool:
@@ -68,6 +69,11 @@ _ADVICE = {
     Status.UNRELIABLE: (
         "refused: too few Monte Carlo points lie where the row's mass is, even after tempering; give the rule more "
         "points or rounds (adfpp.MonteCarlo), or start from a narrower prior"
+    ),
+    Status.ABOVE_ONE: (
+        "refused: the model gives the observed value a probability above 1, because rounding errors of its log-density "
+        "are large (or because it is not normalised); compute in float64 (jax_enable_x64), or use a prior that keeps "
+        "parameters such as concentrations within a realistic range"
     ),
 }
 

@@ -1,7 +1,7 @@
 """A checkpoint as a file: an uncompressed NumPy archive (``.npz``) with a JSON header; there is no pickle in it.
 
-The file is written whole or not at all, and whatever else a file may be is refused with a message. What the header says
-is for `checkpoint` and `fingerprint`.
+The file is written completely or not at all, and files of any other kind are refused with a message. The content of the
+header is defined in `checkpoint` and `fingerprint`.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 Header: TypeAlias = dict[str, Any]  # JSON, as it is read back from a checkpoint
 
 FORMAT = "adfpp checkpoint"
-VERSION = 2  # of the format. The first one had only ADF, and no site approximations of priors
+VERSION = 2  # of the format; version 1 had only ADF, and no site approximations of priors
 _HEADER = "header"
 
 
 class CheckpointError(ValueError):
-    """A file that is not a checkpoint, or one of another model, layout or version. The file is left as it is."""
+    """A file that is not a checkpoint, or a checkpoint of another model, layout or version. The file is unchanged."""
 
 
 class Archive(NamedTuple):
-    """What a file holds.
+    """The content of a checkpoint file.
 
     Attributes:
         header: The JSON header, with at least "format_version" and "adfpp".
@@ -43,7 +43,7 @@ class Archive(NamedTuple):
 
 
 def write(path: Path, header: Mapping[str, Json], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes beside the file, synchronises with the disk, and renames over the file."""
+    """Writes a temporary file beside the given path, synchronises it with the disk, and renames it to the path."""
     identity: dict[str, Json] = {"format": FORMAT, "format_version": VERSION, "adfpp": __version__}
     contents = {**arrays, _HEADER: np.frombuffer(json.dumps({**identity, **header}).encode(), np.uint8)}
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -81,7 +81,7 @@ def read(path: Path) -> Archive:
     except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zipfile.error, NotImplementedError) as error:
         cause = "is damaged or cut short" if _starts_as_archive(path) else "is not a checkpoint of adfpp"
         raise CheckpointError(
-            f"{path} {cause} ({error}). The file is left as it is; start again under another name, or put back a copy."
+            f"{path} {cause} ({error}). The file is left as it is; start again under another name, or restore a copy."
         ) from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CheckpointError(
@@ -114,13 +114,13 @@ def plain_array(leaf: np.ndarray | jax.Array) -> tuple[np.ndarray, str | None]:
 
 
 def device_array(array: np.ndarray, generator: str | None) -> jax.Array:
-    """The leaf that ``plain_array`` was made of."""
+    """The leaf from which ``plain_array`` made an array."""
     leaf = jnp.asarray(array)
     return leaf if generator is None else jax.random.wrap_key_data(leaf, impl=generator)
 
 
 def packed(value: object, arrays: dict[str, np.ndarray]) -> Json:
-    """A user's value as JSON, with its arrays moved out into ``arrays``."""
+    """A user's value as JSON, with its arrays stored in ``arrays``."""
     if isinstance(value, Mapping):
         return {"dict": [[str(k), packed(v, arrays)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
@@ -138,7 +138,7 @@ def packed(value: object, arrays: dict[str, np.ndarray]) -> Json:
 
 
 def unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """The value that ``packed`` was given; a tuple comes back as a list."""
+    """The value that was passed to ``packed``, with lists in the place of tuples."""
     if not isinstance(value, dict):
         return value
     if "dict" in value:

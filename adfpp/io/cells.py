@@ -7,18 +7,18 @@ import numpy as np
 
 from adfpp.io.tables import Column
 
-MISSING = ("", "na", "n/a", "nan", "null", "none")  # in upper and lower case alike, spaces around it left out
+MISSING = ("", "na", "n/a", "nan", "null", "none")  # in upper or lower case, with or without spaces around
 _TRUTH = {"true": 1.0, "false": 0.0}
 
 
 def spellings_of_missing() -> list[str]:
-    """Each way to write that a cell is missing, for readers that tell upper from lower case."""
+    """All spellings of a missing cell, for readers that distinguish upper and lower case."""
     words = (itertools.product(*[{c.lower(), c.upper()} for c in word]) for word in MISSING)
     return sorted("".join(letters) for spelt in words for letters in spelt)
 
 
 def numbers(cells: Column) -> np.ndarray:
-    """Cells as floats, NaN where they are missing.
+    """Cells as floats, with NaN for missing cells.
 
     Raises:
         ValueError: If a cell is not a number.
@@ -34,7 +34,7 @@ def numbers(cells: Column) -> np.ndarray:
 
 
 def number(cell: Any) -> float:
-    """One cell as a float; ``ValueError`` where it is not a number."""
+    """One cell as a float; raises ``ValueError`` if it is not a number."""
     if cell is None:
         return float("nan")
     if isinstance(cell, str):
@@ -56,7 +56,7 @@ def is_number(cell: object) -> bool:
 
 
 def texts(cells: Column) -> list[str | None]:
-    """Cells as the text of categories, None where they are missing."""
+    """Cells as the text of categories, with None for missing cells."""
     out: list[str | None] = []
     for cell in cells.tolist() if isinstance(cells, np.ndarray) else cells:
         text = "" if cell is None else str(cell).strip()

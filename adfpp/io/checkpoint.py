@@ -12,16 +12,17 @@ from adfpp.io import archive
 from adfpp.io.archive import CheckpointError as CheckpointError
 from adfpp.io.fingerprint import Learner, changed_probes, differences, fingerprint, probes
 
-_NAMED_LEARNER = 2  # the first format that says which learner wrote the file; before, there was only ADF
-_SHOWN = 6  # differences that one message lists
+_NAMED_LEARNER = 2  # the first format that names the learner; files of earlier formats are from ADF
+_OPTIONAL = ".prior_status"  # arrays that earlier releases did not write; without them, nothing is known to be wrong
+_SHOWN = 6  # the largest number of differences that one message lists
 
 
 class Checkpoint(NamedTuple):
-    """What ``load`` returns.
+    """A checkpoint that ``load`` has read.
 
     Attributes:
         state: The state of the learner, bit for bit as it was saved.
-        progress: What ``save`` was given to keep beside it.
+        progress: The values that ``save`` was given to keep beside the state.
     """
 
     state: Any
@@ -29,7 +30,7 @@ class Checkpoint(NamedTuple):
 
 
 def save(path: str | os.PathLike[str], learner: Learner, state: object, **progress: object) -> None:
-    """Writes a checkpoint, whole or not at all: a file of this name is replaced once the new one is safely on disk.
+    """Writes a checkpoint. An existing file of this name is replaced only when the new one is safely on disk.
 
     Example:
         ::
@@ -39,9 +40,9 @@ def save(path: str | os.PathLike[str], learner: Learner, state: object, **progre
 
     Args:
         path: The file.
-        learner: What made the state.
-        state: The state, or the result that holds it.
-        **progress: What else to keep: numbers, strings, arrays, and lists and dictionaries of them.
+        learner: The learner that made the state.
+        state: The state, or a result that contains it.
+        **progress: Other values to keep: numbers, strings, arrays, and lists and dictionaries of them.
     """
     state = getattr(state, "state", state)
     arrays: dict[str, np.ndarray] = {}
@@ -67,10 +68,10 @@ def load(path: str | os.PathLike[str], learner: Learner, *args: Any, **kwargs: A
         learner: A learner with the same model and options as the one that was saved.
         *args: The model's arguments, as for ``init``. Only the shapes of the rows matter. ``EP`` keeps a site
             approximation of each row, so it needs all of its rows.
-        **kwargs: The model's keyword arguments; also ``prior``, where the model's own prior is improper.
+        **kwargs: The model's keyword arguments; also ``prior``, if the model's own prior is improper.
 
     Raises:
-        CheckpointError: If it does not belong; the message says what differs and how to continue.
+        CheckpointError: If the checkpoint does not belong to them; the message says what differs and what to do.
     """
     path = Path(path)
     header, arrays = archive.read(path)
@@ -83,12 +84,17 @@ def load(path: str | os.PathLike[str], learner: Learner, *args: Any, **kwargs: A
     if wrong:
         raise _mismatch(path, wrong)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(template)
-    _check_names(path, header, [jax.tree_util.keystr(where) for where, _ in leaves])
+    saved = {entry["name"]: (arrays[f"state{i}"], entry["key"]) for i, entry in enumerate(header["state"])}
+    names = [jax.tree_util.keystr(where) for where, _ in leaves]
+    if not any(name.startswith(_OPTIONAL) for name in saved):
+        own = zip(names, leaves, strict=True)
+        saved |= {name: archive.plain_array(leaf) for name, (_, leaf) in own if name.startswith(_OPTIONAL)}
+    _check_names(path, header, list(saved), names)
     restored = []
-    for i, (entry, (_, leaf)) in enumerate(zip(header["state"], leaves, strict=True)):
-        array = arrays[f"state{i}"]
-        _check_array(path, entry["name"], array, leaf)
-        restored.append(array if isinstance(leaf, np.ndarray) else archive.device_array(array, entry["key"]))
+    for name, (_, leaf) in zip(names, leaves, strict=True):
+        array, generator = saved[name]
+        _check_array(path, name, array, leaf)
+        restored.append(array if isinstance(leaf, np.ndarray) else archive.device_array(array, generator))
     return Checkpoint(jax.tree.unflatten(treedef, restored), archive.unpacked(header["progress"], arrays))
 
 
@@ -98,12 +104,11 @@ def peek(path: str | os.PathLike[str]) -> dict[str, Any]:
     return archive.unpacked(header["progress"], arrays)
 
 
-def _check_names(path: Path, header: archive.Header, names: Sequence[str]) -> None:
-    """Refuses a state that is made of other arrays than the learner's."""
-    saved = [entry["name"] for entry in header["state"]]
-    if names == saved:
+def _check_names(path: Path, header: archive.Header, saved: Sequence[str], names: Sequence[str]) -> None:
+    """Refuses a state whose arrays have other names than those of the learner's state."""
+    if sorted(names) == sorted(saved):
         return
-    if header["format_version"] < _NAMED_LEARNER and [n for n in names if ".priors" not in n] == saved:
+    if header["format_version"] < _NAMED_LEARNER and {n for n in names if ".priors" not in n} == set(saved):
         raise CheckpointError(
             f"{path} was written by adfpp {header['adfpp']} in format {header['format_version']}, which did not keep "
             "the site approximations of priors that depend on other latents. This model has such priors, and its state "
@@ -114,7 +119,7 @@ def _check_names(path: Path, header: archive.Header, names: Sequence[str]) -> No
 
 
 def _check_array(path: Path, name: str, array: np.ndarray, leaf: np.ndarray | jax.Array) -> None:
-    """Refuses an array of another shape or dtype than the learner's; a PRNG key may be of another kind."""
+    """Refuses an array of another shape or dtype than the learner's, except for PRNG keys of another kind."""
     if archive.is_key(leaf) or (array.shape == leaf.shape and array.dtype == leaf.dtype):
         return
     if name.startswith(".sites") and array.shape[1:] == leaf.shape[1:] and array.dtype == leaf.dtype:
@@ -133,6 +138,6 @@ def _mismatch(path: Path, causes: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         f"{path} belongs to another learner, model or layout of the arguments: {listed}. The file is left as it is. "
         "Continue with the learner, model, options and arguments that it was written with, or start again under "
-        "another name. To take its belief into a changed model, load it with the old model and pass "
+        "another name. To use its belief in a changed model, load it with the old model and pass "
         "get_posterior(state) as prior= to the init of the new one."
     )

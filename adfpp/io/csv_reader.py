@@ -1,11 +1,11 @@
 """Comma-separated text with a header: files, and standard input as it arrives.
 
 There are two readers, which give the same cells, rows and errors. Python's ``csv`` module reads standard input, where a
-row must be there as soon as its line is, and any text that is unusual. pyarrow reads the blocks of a file that are not:
-without double quotes, with as many cells in each line as the header has, and with numbers that it can parse (it rounds
-them correctly, so the bits are the same). That is several times as fast. It cannot take the other blocks: it accepts
-quotes that are not closed, as in a line that is only half written, and its errors do not name the line. (pandas is not
-used, because its fast reader fills up lines that have too few cells, and a user would not learn of them.)
+row must be available as soon as its line has arrived, and any unusual text. pyarrow reads the usual blocks of a file:
+those without double quotes, with as many cells in each line as in the header, and with numbers that it can parse (it
+rounds them correctly, so the bits are the same). It is several times as fast. It is not used for other blocks, because
+it accepts quotes that are not closed, as in a line that is only half written, and its errors do not name the line.
+(pandas is not used, because its fast reader pads lines that have too few cells without telling the user.)
 
 Nothing here depends on pyarrow: without it, the ``csv`` module reads everything.
 """
@@ -22,12 +22,12 @@ from adfpp.io.tables import LOOK, Batch, Column, TableError
 
 BLOCK = 1 << 18  # bytes of a file that are read at once: large enough for pyarrow to be fast, small in memory
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_PIECE = 1 << 16  # bytes that are taken at most where a single line is wanted
+_PIECE = 1 << 16  # the largest number of bytes that are read at once to find the end of a line
 _MISSING = spellings_of_missing()
 
 
 class ByteSource(Protocol):
-    """An open file of bytes. One that has an attribute ``stopped`` may end before its text does."""
+    """An open file of bytes. A file with the attribute ``stopped`` may end before its text is complete."""
 
     def read1(self, size: int, /) -> bytes:
         """Up to ``size`` bytes, at least one unless the end is reached."""
@@ -43,15 +43,15 @@ _Row: TypeAlias = tuple[list[str], int]
 
 
 class Csv:
-    """A table of comma-separated text. A blank line is no row.
+    """A table of comma-separated text. Blank lines are not rows.
 
     Args:
         name: The name of the file, for messages.
         open_file: Opens the bytes from the beginning.
-        delimiter: What separates cells.
+        delimiter: The character that separates cells.
         live: Whether the bytes can be read only once, as those of standard input.
-        header: The names of the columns, for text that may continue without them: its first line is then a row, unless
-            it holds these names.
+        header: The names of the columns, for text that may continue without them: the first line is then a row, unless
+            it contains these names.
         block: How many bytes of a file are read at once.
     """
 
@@ -69,9 +69,9 @@ class Csv:
         self.name, self.delimiter, self.live, self.block = name, delimiter, live, block
         self._open, self._given = open_file, None if header is None else list(header)
         self._header: list[str] | None = None
-        self._text: _Text | None = None  # of a live table: the text from where its reading has come to
-        self._ahead: list[_Row] = []  # of a live table: rows that were read only to look at them
-        self._count = 0  # of a live table: rows given out
+        self._text: _Text | None = None  # of a live table: the text that has not been read yet
+        self._ahead: list[_Row] = []  # of a live table: rows that ``look`` has read
+        self._count = 0  # of a live table: number of rows that have been returned
 
     @property
     def columns(self) -> list[str]:
@@ -86,7 +86,7 @@ class Csv:
         return self._header
 
     def look(self) -> dict[str, Column]:
-        """The first cells of each column as text: of a live table, of the one row that comes next."""
+        """The first cells of each column as text; for a live table those of the next row only."""
         columns = self.columns
         if self.live:
             if not self._ahead and self._text is not None:
@@ -101,7 +101,7 @@ class Csv:
         return {c: [] for c in columns} if first is None else first.columns
 
     def batches(self, size: int, wanted: Sequence[str] | None = None, text: Collection[str] = ()) -> Iterator[Batch]:
-        """The rows in order; of a live table, those that have not been taken yet."""
+        """The rows in order; for a live table those that have not been taken yet."""
         columns = self.columns
         places = {c: columns.index(c) for c in (columns if wanted is None else wanted)}
         if self.live:
@@ -117,7 +117,7 @@ class Csv:
     def _by_blocks(
         self, content: "_Text", size: int, places: Mapping[str, int], text: Collection[str]
     ) -> Iterator[Batch]:
-        """The rows of a file: each block by pyarrow where it can read it, else by the csv module."""
+        """The rows of a file: each block is read by pyarrow if possible, else by the csv module."""
         start = 0
         while block := content.take_block(self.block):
             whole = self._parsed(block, content.line, places, text)
@@ -132,7 +132,7 @@ class Csv:
                 start += len(batch)
 
     def _parsed(self, block: bytes, end: int, places: Mapping[str, int], text: Collection[str]) -> Batch | None:
-        """A block whose last line is ``end``, by pyarrow; None where the csv module has to read it."""
+        """Reads a block whose last line is ``end`` by pyarrow; None if the csv module has to read it."""
         if b'"' in block or block.count(b"\r") != block.count(b"\r\n") or not _is_utf8(block):
             return None
         try:
@@ -167,7 +167,7 @@ class Csv:
             yield from self._rows(self._text)
 
     def _batched(self, rows: Iterator[_Row], size: int, places: Mapping[str, int], start: int) -> Iterator[Batch]:
-        """Rows of text, ``size`` at a time, after checking that each has as many cells as the header."""
+        """Batches of ``size`` rows of text, after checking that each row has as many cells as the header."""
         width = len(self.columns)
         waiting: list[list[str]] = []
         lines: list[int] = []
@@ -181,7 +181,7 @@ class Csv:
                 if len(cells) != width:
                     raise TableError(
                         f"{self.name}, row {start + len(waiting) + 1} (line {line}) has {len(cells)} cells; the header "
-                        f"has {width}. Correct the line: a cell that holds a comma is put in double quotes."
+                        f"has {width}. Correct the line: put a cell that contains a comma in double quotes."
                     )
                 waiting.append(cells)
                 lines.append(line)
@@ -197,7 +197,7 @@ class Csv:
             yield batch()
 
     def _take_header(self, content: "_Text") -> list[str]:
-        """Takes the header off the text."""
+        """Reads the header, and checks the names of the columns."""
         first = next(self._rows(content), None)
         if first is None:
             if self._given is not None:
@@ -218,10 +218,10 @@ class Csv:
         return names
 
     def _rows(self, content: "_Text", end: int | None = None) -> Iterator[_Row]:
-        """The lines that are not blank, as rows, by the csv module; those up to line ``end`` if it is given.
+        """Reads the lines that are not blank as rows by the csv module, up to line ``end`` if it is given.
 
-        A cell in quotes may go on beyond that line. Nothing is lost where not all rows are taken: the csv module takes
-        the lines of one row at a time.
+        A cell in quotes may continue beyond that line. Nothing is lost if not all rows are taken, because the csv
+        module takes the lines of one row at a time.
         """
         reader = csv.reader(content, delimiter=self.delimiter, strict=True)
         while end is None or content.line < end:
@@ -247,7 +247,7 @@ class _Text:
     def __init__(self, file: ByteSource, name: str) -> None:
         self.line = 0
         self._file, self._name = file, name
-        self._bytes, self._at, self._ended = b"", 0, False  # from _at on, the bytes have not been taken yet
+        self._bytes, self._at, self._ended = b"", 0, False  # the bytes from _at on have not been taken yet
 
     @property
     def stopped(self) -> bool:
@@ -255,7 +255,7 @@ class _Text:
         return bool(getattr(self._file, "stopped", False))
 
     def __iter__(self) -> Iterator[str]:
-        """The lines from here on, each as soon as it is there. All that is known is kept outside of the iterator."""
+        """The remaining lines, each as soon as it is available. The iterator itself has no state."""
         while (end := self._line_end()) is not None:
             line, self._at = self._bytes[self._at : end], end + 1
             if self.line == 0:
@@ -270,7 +270,7 @@ class _Text:
             yield text + "\n"
 
     def _line_end(self) -> int | None:
-        """Where the next line ends, reading on if it is not there yet; None where there is no other line."""
+        """Where the next line ends, after reading more bytes if necessary; None if there is no other line."""
         end = self._bytes.find(b"\n", self._at)
         while end < 0 and not self._ended:
             searched = len(self._bytes) - self._at
@@ -278,11 +278,11 @@ class _Text:
             end = self._bytes.find(b"\n", searched)
         if end >= 0:
             return end
-        # where reading was stopped before the end of the text, the last line is not whole
+        # if reading was stopped before the end of the text, the last line is not complete
         return None if self._at >= len(self._bytes) or self.stopped else len(self._bytes)
 
     def take_block(self, size: int) -> bytes:
-        """Whole lines, each with its line feed: ``size`` bytes at most, but one line at least; nothing at the end."""
+        """Takes complete lines with line feeds: at most ``size`` bytes, but at least one line, except at the end."""
         while not self._ended and len(self._bytes) - self._at < size:
             self._read(size)
         end = self._bytes.rfind(b"\n", self._at, self._at + size) + 1
@@ -297,19 +297,19 @@ class _Text:
         return block
 
     def put_back(self, block: bytes) -> None:
-        """Undoes ``take_block``, where nothing has been taken since."""
+        """Undoes ``take_block``, provided that nothing has been taken since."""
         self._at -= len(block)
         self.line -= block.count(b"\n")
 
     def _read(self, size: int) -> None:
-        """Reads up to ``size`` more bytes, and forgets those that have been taken."""
+        """Reads up to ``size`` more bytes, and drops those that have been taken."""
         piece = self._file.read1(size)
         self._bytes, self._at = self._bytes[self._at :] + piece, 0
         self._ended = not piece
 
 
 def _row_lines(block: bytes, end: int) -> Sequence[int]:
-    """The numbers of the lines of a block that are not blank, where ``end`` is its last line."""
+    """The numbers of the lines of a block that are not blank; the number of its last line is ``end``."""
     first = end - block.count(b"\n") + 1
     if not block.startswith((b"\n", b"\r\n")) and b"\n\n" not in block and b"\n\r\n" not in block:
         return range(first, end + 1)

@@ -15,7 +15,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".npz")
 
 
 def open_table(path: str | Path) -> Table:
-    """The table in a file, whose suffix says what it is."""
+    """The table in a file; the suffix of the name determines the format."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -77,7 +77,7 @@ class Parquet:
 
 
 def _from_arrow(column: Any) -> np.ndarray:
-    """A column of pyarrow as an array: of objects where whole numbers are missing, so that none is rounded."""
+    """A column of pyarrow as an array; of objects if integers are missing, so that large ones are not rounded."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):

@@ -1,9 +1,9 @@
-"""What a state belongs to: the learner, the model and the layout of its arguments, as JSON.
+"""Identifies the learner, the model and the layout of the arguments that a state belongs to, as JSON.
 
-Two parts say so. The *fingerprint* has the latents, factors, arguments, family and dynamics. The *probes* are
-log-densities of the model at a few fixed points, so that a changed prior or likelihood is noticed although its names
-and shapes are the same. Both are kept in checkpoints, whose words are those of their format: they stay as they are, and
-``differences`` puts them into the words of the documentation.
+There are two parts. The *fingerprint* has the latents, factors, arguments, family and dynamics. The *probes* are
+log-densities of the model at a few fixed points, which reveal a changed prior or likelihood even if names and shapes
+are the same. Both are kept in checkpoints. Their words are part of the format and must not be changed; ``differences``
+translates them into the words of the documentation.
 """
 
 import dataclasses
@@ -29,28 +29,28 @@ from adfpp.model.latents import theta_in_support
 
 T = TypeVar("T")
 
-_POINTS, _ROWS = 3, 4  # how many points and rows the model is probed at: few, as one of each shows most changes
+_POINTS, _ROWS = 3, 4  # numbers of points and rows of the probes; few are enough, as one of each shows most changes
 _TOLERANCE = {"float64": 1e-6, "float32": 1e-3}  # relative: another version of JAX may change the last digits
 _SPELT_OUT = 64  # arrays up to this size are kept as numbers, which a message can show, and larger ones as a digest
 
 
 class Learner(Protocol):
-    """What can be saved: ``ADF``, ``EP``, and whatever else has their methods."""
+    """A learner whose state can be saved: ``ADF``, ``EP``, or any class with these methods."""
 
     def init(self, rng_key: jax.Array, *args: Any, **kwargs: Any) -> Any:
         """The state before any row."""
         ...
 
     def get_posterior(self, state: Any) -> Posterior:
-        """The posterior that a state holds."""
+        """The posterior of a state."""
         ...
 
 
 def fingerprint(learner: Learner, program: Program) -> dict[str, Json]:
-    """What a state is meaningful for, apart from the model's numbers. Named things make readable differences.
+    """A description of the learner and the model for which a state is valid, without the model's numbers.
 
     Args:
-        learner: What made the state.
+        learner: The learner that made the state.
         program: Its model, as it was read.
     """
     entries: dict[str, Json] = {
@@ -70,7 +70,7 @@ def fingerprint(learner: Learner, program: Program) -> dict[str, Json]:
 
 
 def differences(there: Mapping[str, Json], here: Mapping[str, Json]) -> list[str]:
-    """What differs between the fingerprint in a checkpoint and the one here, in words."""
+    """The differences between the fingerprint in a checkpoint and this one, in words."""
     return list(_differences(dict(there), dict(here), ""))
 
 
@@ -78,8 +78,8 @@ def differences(there: Mapping[str, Json], here: Mapping[str, Json]) -> list[str
 def probes(program: Program) -> dict[str, Any]:
     """Values, log-priors and row log-likelihoods of the model at fixed θ and fixed, invented arguments.
 
-    It does not matter which numbers the arguments are, as long as they are always the same: the log-densities need not
-    be finite, only repeatable.
+    The values of the arguments do not matter as long as they are always the same: the log-densities need not be finite,
+    only repeatable.
     """
     rows = [_invented((_ROWS, *s.shape), s.dtype) for s in program.row_shapes]
     if program.pinned is None:
@@ -106,7 +106,7 @@ def probes(program: Program) -> dict[str, Any]:
 
 
 def changed_probes(there: Mapping[str, npt.ArrayLike], program: Program) -> list[str]:
-    """Which of the model's numbers are not those in a checkpoint, in words."""
+    """The probes whose values differ from those in a checkpoint, in words."""
     tolerance = _TOLERANCE.get(str(np.dtype(program.dtype)), 1e-2)
     return [
         f"{_worded(name)}: the model gives other numbers than when the checkpoint was written"
@@ -119,9 +119,9 @@ def changed_probes(there: Mapping[str, npt.ArrayLike], program: Program) -> list
 
 
 def _learner(learner: Learner) -> dict[str, Json]:
-    """Which learner it is and, where it visits rows again, what its site approximations stand for.
+    """The type of a learner and, if it visits rows again, the meaning of its site approximations.
 
-    How it gets there (damping, tolerance, sweeps, batches, the order of visits) may change from one call to the next.
+    Options of the iteration (damping, tolerance, sweeps, batches, the order of visits) may change between calls.
     """
     out: dict[str, Json] = {"type": type(learner).__name__}
     power, schedule = getattr(learner, "power", None), getattr(learner, "schedule", None)
@@ -132,7 +132,7 @@ def _learner(learner: Learner) -> dict[str, Json]:
 
 
 def _family(family: Family) -> dict[str, Json]:
-    """A family as its name and its numbers; one that is made of parts by the families of the latents in them."""
+    """A family as its name and its numbers; a product family as the families of the latents."""
     parts = getattr(family, "parts", None)
     if parts is None:
         return {"name": family.name, **_described(family)}
@@ -153,7 +153,7 @@ def _latent(latent: Latent) -> dict[str, Json]:
 
 
 def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
-    """The arguments of the model: what is constant, and the shapes of the rest."""
+    """The arguments of the model: the values of constants, and the shapes of arrays."""
     layout, rows, shared = program.layout, iter(program.row_shapes), iter(_shared_shapes(program))
     fixed = iter(layout.fixed)
     for i, (name, kind) in enumerate(zip(layout.names, layout.kinds, strict=True)):
@@ -185,16 +185,16 @@ def _digested(value: object) -> Json:
         if array.size <= _SPELT_OUT:
             return array.tolist()
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
-    # the text of anything else may hold an address, which is another one next time
+    # the text of other objects may contain an address, which differs from process to process
     return value if isinstance(value, str | int | float | bool | None) else type(value).__name__
 
 
 def _as_read_back(value: dict[str, T]) -> dict[str, T]:
-    """A value as it comes back from JSON, so that what was written and what is computed again compare equal."""
+    """A value after a round trip through JSON, so that it can be compared with a value that was read from a file."""
     return json.loads(json.dumps(value))
 
 
-# The words of the checkpoint format, and those of messages.
+# The words of the checkpoint format, and the words that messages use instead.
 _WORDS = (
     (r"^latent site ", "latent "),
     (r"^(values|log prior) of site ", r"\1 of latent "),
@@ -234,9 +234,9 @@ def _spelt(value: Json) -> str:
 
 
 def _summed(values: np.ndarray) -> list[float]:
-    """One number for each θ: a weighted sum, so that elements that trade places are noticed."""
+    """One number for each θ: a weighted sum, so that exchanged elements are noticed."""
     flat = values.reshape(len(values), -1).astype(float)
-    # invented data may lie outside the support: a value that is not finite there must not hide the others
+    # invented data may lie outside the support; values that are not finite must not hide the others
     flat = np.where(np.isfinite(flat), flat, 0.0)
     return (flat @ np.linspace(1.0, 2.0, flat.shape[1])).tolist()
 

@@ -1,4 +1,4 @@
-"""Which columns of a table make which argument of a model.
+"""Says which columns of a table make which argument of a model.
 
 A *mapping* is written like ``y=label,x=age+income,g=city:code``::
 
@@ -7,10 +7,10 @@ A *mapping* is written like ``y=label,x=age+income,g=city:code``::
     columns   =  column                       a vector (n,)
               |  column + column + …          a matrix (n, k); "age+" is one column as a matrix (n, 1)
               |  *                            a matrix of all numeric columns that no other item names
-    kind      =  number | int | code          number where it is left out
+    kind      =  number | int | code          the default is number
 
-A name that holds one of ``, + = : * "`` is put in double quotes. ``number`` gives floats, with NaN where a cell is
-missing; ``int`` gives whole numbers, for labels and indices; ``code`` gives 0, 1, …: the position of the cell's text in
+A name that contains one of ``, + = : * "`` is written in double quotes. ``number`` gives floats, with NaN for missing
+cells; ``int`` gives whole numbers, for labels and indices; ``code`` gives 0, 1, …: the position of the cell's text in
 a fixed list of categories.
 """
 
@@ -34,7 +34,7 @@ class Assignment:
         argument: The argument of the model.
         columns: The columns that it is made of; empty for ``*``.
         matrix: Whether it is a matrix rather than a vector.
-        kind: "number", "int" or "code"; None where it is left out.
+        kind: "number", "int" or "code"; None if it is left out.
     """
 
     argument: str
@@ -61,7 +61,7 @@ def parse_mapping(text: str) -> tuple[Assignment, ...]:
         if tokens.ended:
             break
         if not tokens.skip(","):
-            raise tokens.error(f"{tokens.next_text!r} stands where a comma should be")
+            raise tokens.error(f"{tokens.next_text!r} is where a comma should be")
     if sum(not i.columns for i in items) > 1:
         raise TableError(f"Only one argument can have all the other columns: {text} has several *.")
     return tuple(items)
@@ -73,7 +73,7 @@ def format_mapping(mapping: Sequence[Assignment]) -> str:
 
 
 def mapping_by_name(table: Table, required: Sequence[str], optional: Sequence[str]) -> tuple[Assignment, ...]:
-    """The mapping where the user gives none.
+    """The mapping that is used if the user gives none.
 
     A column goes to the argument of the same name, and the other numeric columns go to the one required argument that
     is left over.
@@ -97,7 +97,7 @@ def mapping_by_name(table: Table, required: Sequence[str], optional: Sequence[st
 
 
 def resolve(mapping: Sequence[Assignment], table: Table) -> tuple[Assignment, ...]:
-    """The mapping with the columns of ``*`` spelt out, after checking that the table has every column."""
+    """The mapping with the columns that ``*`` stands for, after checking that the table has every column."""
     for item in mapping:
         for column in item.columns:
             if column not in table.columns:
@@ -126,7 +126,7 @@ def quoted(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a message, not more than can be read."""
+    """Names for a message, shortened if there are many."""
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
@@ -186,14 +186,14 @@ class _Tokens:
         return self._tokens[self._next][1]
 
     def name(self, what: str) -> str:
-        """Takes a name; ``what`` says in the error what it would have been."""
+        """Takes a name; ``what`` describes it in the error if it is missing."""
         if not self.at_name:
             raise self.error(f"{what} is missing" + ("" if self.ended else f" before {self.next_text!r}"))
         self._next += 1
         return self._tokens[self._next - 1][1]
 
     def skip(self, mark: str) -> bool:
-        """Takes the mark if it is next, and says whether it was."""
+        """Takes the mark if it is the next token, and returns whether it was."""
         if not self.ended and self._tokens[self._next] == (False, mark):
             self._next += 1
             return True

@@ -1,4 +1,4 @@
-"""Rows of a table as arguments of a model: arrays of numbers, whole numbers and codes of categories."""
+"""Converts rows of a table to arguments of a model: arrays of numbers, whole numbers and codes of categories."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SCAN = 8192  # rows at a time when a file is read for its categories
 
 
 class _RowError(TableError):
-    """One bad row of a batch, counted from the first row of the batch."""
+    """An error in one row of a batch; ``row`` is its position in the batch."""
 
     def __init__(self, message: str, row: int) -> None:
         super().__init__(message)
@@ -22,11 +22,11 @@ class _RowError(TableError):
 
 @dataclass(frozen=True)
 class Rows:
-    """A table read as model arguments.
+    """A table that is read as arguments of a model.
 
     Attributes:
         table: The table.
-        mapping: Which columns make which argument, with the columns of ``*`` spelt out.
+        mapping: Which columns make which argument, with the columns that ``*`` stands for.
         categories: For each column of the kind "code", its categories in order.
     """
 
@@ -40,7 +40,7 @@ class Rows:
         return tuple(item.argument for item in self.mapping)
 
     def category_count(self, argument: str) -> int | None:
-        """The number of categories of an argument (the largest of its columns'); None where it is not of codes."""
+        """The number of categories of an argument (the largest of its columns); None if it does not have codes."""
         item = next((i for i in self.mapping if i.argument == argument and i.kind == "code"), None)
         return None if item is None else max(len(self.categories[c]) for c in item.columns)
 
@@ -48,11 +48,11 @@ class Rows:
         """Rows as ``{argument: array}``, ``size`` at a time; the last batch may be shorter.
 
         A bad row raises ``TableError``. The rows of standard input cannot be read again, so the rows before the bad one
-        are given out first.
+        are returned first.
 
         Args:
             size: Rows in a batch.
-            skip: Rows at the beginning to leave out.
+            skip: Number of rows at the beginning to leave out.
         """
         wanted = list(dict.fromkeys(c for item in self.mapping for c in item.columns))
         live = self.table.live
@@ -66,7 +66,7 @@ class Rows:
             yield out
 
     def _before(self, batch: Batch, row: int) -> Iterator[dict[str, np.ndarray]]:
-        """The rows of a batch before a bad one. Another column may have a bad row still earlier."""
+        """The rows of a batch before a bad row. Another column may have an earlier bad row."""
         while row:
             try:
                 yield self._arguments(batch.part(0, row))
@@ -90,14 +90,14 @@ class Rows:
                 out[item.argument] = parts[0]
             else:
                 raise TableError(
-                    f"{self.table.name}: {item} joins arrays that have columns of their own; give one of them."
+                    f"{self.table.name}: {item} joins arrays that already have several columns; give one of them."
                 )
         if incomplete.any():
             _mark_missing(out, incomplete, self._place(batch, int(np.argmax(incomplete))))
         return out
 
     def _converted(self, batch: Batch, item: Assignment, column: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """The values of a column, and where a value is missing that is not a float and so cannot be NaN."""
+        """The values of a column, and for types without NaN which rows have a missing value (None for floats)."""
         cells = batch.columns[column]
         if item.kind == "code":
             return self._codes(batch, cells, column)
@@ -118,7 +118,7 @@ class Rows:
         if whole:
             return np.asarray(cells, np.int64), None
         missing: np.ndarray = np.asarray(np.isnan(values))
-        # floats do not tell whole numbers above 2**53 apart
+        # floats cannot represent all whole numbers above 2**53
         wrong = ~missing & ((values != np.floor(values)) | (np.abs(values) > 2.0**53))
         if wrong.any():
             row = int(np.argmax(_any_of_row(wrong)))
@@ -136,7 +136,7 @@ class Rows:
             raise _RowError(
                 f"{self._place(batch, row)}, column {column!r}: {spelt[row]!r} is not one of its {len(places)} "
                 f"categories ({listed(list(places))}), which are fixed when a stream starts. Start with a list "
-                f"that has room for it: --categories {quoted(column)}={','.join([*list(places)[:2], '…'])}.",
+                f"that contains it: --categories {quoted(column)}={','.join([*list(places)[:2], '…'])}.",
                 row,
             )
         return np.where(missing, 0, codes), missing
@@ -151,7 +151,7 @@ def read_rows(
     mapping: Sequence[Assignment],
     categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Rows:
-    """A table as model arguments. Categories that are not given are collected in a pass through the file.
+    """Prepares a table as model arguments. Categories that are not given are collected in a pass through the file.
 
     Args:
         table: The table.
@@ -176,7 +176,7 @@ def read_rows(
 
 
 def _collected(table: Table, columns: Sequence[str]) -> dict[str, list[str]]:
-    """The distinct texts of some columns: in the order of numbers where all are numbers, else in alphabetical order."""
+    """The distinct texts of some columns, in numerical order if all are numbers, else in alphabetical order."""
     seen: dict[str, set[str]] = {c: set() for c in columns}
     for batch in table.batches(_SCAN, columns, columns):
         for column in columns:
@@ -191,12 +191,12 @@ def _collected(table: Table, columns: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _any_of_row(marked: np.ndarray) -> np.ndarray:
-    """Which rows have a mark in one of their elements, ``(n,)``."""
+    """Which rows have a marked element, ``(n,)``."""
     return np.asarray(np.any(marked.reshape(len(marked), -1), 1))
 
 
 def _mark_missing(arguments: dict[str, np.ndarray], incomplete: np.ndarray, place: str) -> None:
-    """Makes the real numbers of incomplete rows NaN: the engine refuses such rows and counts them."""
+    """Sets the real numbers of incomplete rows to NaN, so that the engine refuses and counts these rows."""
     real = [name for name, a in arguments.items() if a.dtype.kind == "f"]
     if not real:
         raise TableError(

@@ -1,7 +1,7 @@
-"""What a table is: named columns, whose rows are read from the beginning, one batch after the other.
+"""Defines a table: named columns, whose rows are read from the beginning, one batch after the other.
 
-A new file format is a class with the methods of ``Table``, and a suffix in ``files.open_table``. ``regrouped`` cuts the
-batches that a format finds convenient into those that were asked for, so that a format need not care.
+A new file format is a class with the methods of ``Table``, and a suffix in ``files.open_table``. A format may return
+batches of any convenient length; ``regrouped`` cuts them into batches of the length that is needed.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ import numpy as np
 LOOK = 1000  # rows at the beginning of a file that show which of its columns hold numbers
 
 Column: TypeAlias = list[str] | np.ndarray
-"""The cells of a column: their text, or an array of what a typed file holds."""
+"""The cells of a column: their text, or an array of the values in a typed file."""
 
 
 class TableError(ValueError):
-    """A data file or a mapping that cannot be used. The message names the file, the place, the cause and the cure."""
+    """A data file or a mapping that cannot be used. The message names the file, the place, the cause and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Batch:
 
 
 class Table(Protocol):
-    """Named columns, read from the beginning as often as asked.
+    """Named columns, which can be read from the beginning several times, unless the table is live.
 
     Attributes:
         name: The name of the file, for messages.
         live: Whether the rows can be read only once, as those of standard input.
-        typed: Whether the columns are arrays of the user's own, which keep their dtype where no kind is given.
+        typed: Whether the columns are the user's arrays, which keep their dtype if no kind is given.
     """
 
     name: str
@@ -63,29 +63,29 @@ class Table(Protocol):
         ...
 
     def look(self) -> dict[str, Column]:
-        """The first cells of each column. Reading starts at the same row afterwards, also for a live table."""
+        """The first cells of each column. Afterwards reading starts at the same row, also for a live table."""
         ...
 
     def batches(self, size: int, wanted: Sequence[str] | None = None, text: Collection[str] = ()) -> Iterator[Batch]:
-        """The rows in order, in batches of whatever lengths suit the format.
+        """The rows in order, in batches of any lengths that suit the format.
 
         Args:
-            size: How many rows will be used at a time: a live table gives them as soon as it has so many.
+            size: The number of rows that will be used at a time; a live table returns them as soon as it has so many.
             wanted: The columns that are needed; None for all.
-            text: Those of them whose text is needed; the others hold numbers.
+            text: The needed columns whose text is used; the others contain numbers.
         """
         ...
 
 
 def regrouped(batches: Iterable[Batch], size: int, skip: int, live: bool) -> Iterator[Batch]:
-    """Batches of ``size`` rows, counted from row ``skip``, whatever the lengths of the given ones; the last is shorter.
+    """Cuts batches of any lengths into batches of ``size`` rows, from row ``skip`` on; the last may be shorter.
 
     Args:
         batches: The batches of a table.
-        size: How many rows a batch shall have.
-        skip: How many rows at the beginning are left out.
-        live: Whether rows that do not make a whole batch are given out before an error. Those of a file are not, so
-            that the mended file is cut into the same batches as if it had never had the error.
+        size: The number of rows in a batch.
+        skip: The number of rows at the beginning to leave out.
+        live: Whether rows that do not make a complete batch are returned before an error. Those of a file are not, so
+            that the corrected file is cut into the same batches as if it had never had the error.
     """
     waiting: list[Batch] = []
     count, incoming = 0, iter(batches)
@@ -127,5 +127,5 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 def _concatenated(parts: Sequence[Column]) -> Column:
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
-    # a column of numbers may be an array in one batch and text in the next, where a cell is spelt in an unusual way
+    # a column of numbers may be an array in one batch, and text in a batch with a cell in an unusual spelling
     return [cell for part in parts for cell in part]

@@ -1,3 +1,3 @@
-"""How far an answer is off: against NUTS, or from the learner's own evidence."""
+"""Measures how far a posterior is off: against a reference such as NUTS, or without one."""
 
 import numpyro as _numpyro  # noqa: F401 (as a whole, before its modules: see adfpp._public)

@@ -1,8 +1,8 @@
-"""How far off a posterior is by its own evidence, without a reference.
+"""Estimates how far off a posterior is, without a reference.
 
-``check`` asks three questions: what importance weights make of the posterior, whether the order of the rows (of ADF) or
-the number of sweeps (of EP) decides the result, and whether the rows were where they were predicted to be. The grade
-that follows from the answers is made in ``verdict``.
+``check`` asks three questions: how far importance weights move the posterior, whether the result depends on the order
+of the rows (ADF) or on the number of sweeps (EP), and whether the predictions of the rows are calibrated. ``verdict``
+makes a grade of the answers.
 """
 
 import copy
@@ -24,35 +24,37 @@ from adfpp.judge.verdict import Evidence, Grade, Settling, Verdict, verdict_by_i
 from adfpp.learn.adf import ADF
 from adfpp.learn.ep import EP, EPInfo, EPState
 from adfpp.learn.importance import GOOD_K, Moved, Reweighted
+from adfpp.learn.keys import checked_key
+from adfpp.learn.learner import state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Run
-from adfpp.learn.stream import NotConverged, RowsMarked, announced
-from adfpp.model import Joint, refuse_clashes
+from adfpp.learn.stream import NotConverged, RowsMarked, announced, refused_priors
+from adfpp.model import Joint, RowCheck, refuse_clashes
 from adfpp.model.discrete import discrete_latents, levels
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What the self-check measured and what follows from it; printing it gives a page of plain words.
+    """The measurements of a self-check and the verdict that follows from them; ``print`` shows them in plain words.
 
     Attributes:
         judgement: The verdict as data: its grade and the reasons for it.
         k_hat: Pareto k̂ of the posterior as a proposal for the true one; NaN with dynamics.
         ess: Effective number of draws of ``reweighted``; NaN with dynamics.
         error: The largest distance by which importance weights move a mean, in the smaller of the sds before and after.
-            This is the error of the means, if ``k_hat`` is good; NaN with dynamics. Of discrete latents it is twice the
-            total variation distance of a marginal, which is a distance in sds of a fair coin: the sd of a latent that
-            is all but certain is nearly 0, so that errors cannot be measured in it.
+            This is the error of the means, if ``k_hat`` is good; NaN with dynamics. For discrete latents it is twice
+            the total variation distance of a marginal, which is a distance in sds of a fair coin: the sd of a latent
+            that is almost certain is nearly 0, so that errors cannot be measured in it.
         sd_ratio: Smallest and largest ratio of an sd to the one that the weights give.
-        order_shift: Largest distance of a mean from the average over random orders of the rows, in posterior sds, of
-            discrete latents in half the range of their values; NaN for EP, which has no order.
+        order_shift: Largest distance of a mean from the average over random orders of the rows, in posterior sds (for
+            discrete latents in half the range of their values); NaN for EP, which has no order.
         order_spread: Largest sd of a mean over random orders, in posterior sds; NaN for EP.
-        orders: Random orders in which the rows were absorbed.
-        pit: Rank of each predicted row among its predictions (its probability integral transform), one step ahead or,
-            of EP, from all the other rows: uniform on (0, 1) if the predictions are calibrated.
-        pit_p: P-value of a Kolmogorov-Smirnov test of that.
-        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order absorbed; of EP given
-            all the others, in the order of the data, NaN for rows of which it is not known.
+        orders: Number of random orders in which the rows were absorbed.
+        pit: Rank of each predicted row among its predictions (its probability integral transform). The predictions
+            are one step ahead, or for EP from all other rows. Ranks of calibrated ones are uniform on (0, 1).
+        pit_p: P-value of a Kolmogorov-Smirnov test that the ranks are uniform.
+        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order of absorption; for EP
+            given all other rows, in the order of the data, NaN for rows where it is not known.
         statuses: Number of rows by the name of their status.
         reweighted: The posterior corrected by importance weights; None with dynamics.
         settling: Whether EP's site approximations have settled, in words; None for ADF.
@@ -75,23 +77,23 @@ class Check:
 
     @property
     def verdict(self) -> Grade:
-        """The grade, a string.
+        """The grade, as a string.
 
-        "trust it", "run EP" (of ADF) or "run NUTS" (of EP; "run Gibbs sampling" with discrete latents, which NUTS does
-        not sample), or "do not use it as it is".
+        It is "trust it", "run EP" (for ADF), "run NUTS" (for EP; "run Gibbs sampling" with discrete latents, which NUTS
+        does not sample), or "do not use it as it is".
         """
         return self.judgement.grade
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why, in words, with what to do."""
+        """The reasons for the verdict, in words, with advice."""
         return self.judgement.words
 
     @property
     def score(self) -> float:
-        """Mean log predictive density of the absorbed rows: before each was absorbed, or, of EP, given all the others.
+        """Mean log predictive density of the absorbed rows: before each was absorbed, or for EP given all other rows.
 
-        NaN where it is known of no row.
+        NaN if it is not known for any row.
         """
         if self.settling is not None:
             known = self.log_z[~np.isnan(self.log_z)]
@@ -100,7 +102,7 @@ class Check:
         return float(self.log_z.sum() / max(1, len(self.log_z) - refused))
 
     def __str__(self) -> str:
-        """The verdict, why, and the figures."""
+        """The verdict, the reasons for it, and the figures."""
         lines = [str(self.verdict), *(f"  - {reason}" for reason in self.reasons), ""]
         figures = [*self._weights_in_words(), *self._order_in_words(), *self._predictions_in_words()]
         return "\n".join([*lines, *(f"  {name:<19}{words}" for name, words in figures)])
@@ -167,10 +169,10 @@ def check(
 ) -> Check:
     """Checks a posterior of ADF or EP against its own model and data, without NUTS.
 
-    Three questions: does importance weighting find the posterior close to the true one; does it depend on the order in
-    which the rows came; were the rows where the one-step-ahead predictions expected them. With dynamics, where the
-    order is part of the model, only the third is asked. Of EP, which has no order, the second is whether its site
-    approximations have settled, and the third is about predictions from all the other rows.
+    It asks three questions. Do importance weights find the posterior close to the true one? Does it depend on the order
+    of the rows? Are the one-step-ahead predictions of the rows calibrated? With dynamics, where the order is part of
+    the model, only the third is asked. For EP, which has no order, the second is whether its site approximations have
+    settled, and the third is about predictions from all other rows.
 
     Example:
         ::
@@ -183,19 +185,19 @@ def check(
     Args:
         learner: The ``ADF`` or ``EP`` that learned.
         state: The state or result that it reached after all these rows. Rows that it refused are left out here too.
-            From a state of ``EP`` one more sweep is made, because a state does not hold what became of the rows.
+            From a state of ``EP`` one more sweep is made, because a state does not contain the statuses of the rows.
         *args: The model's arguments: all rows, in the order in which they were absorbed, unless ``state`` is a result
             made with ``shuffle=True``, whose order is known.
         rng_key: Key; a fixed one by default.
-        prior: As given to ``init`` or ``run``; known if ``state`` is a result.
-        orders: Random orders in which ``ADF`` absorbs the rows once more.
-        predictions: Rows to predict, at most, evenly spread.
-        num_samples: Draws for the importance weights.
+        prior: The prior that was given to ``init`` or ``run``; not needed if ``state`` is a result.
+        orders: Number of random orders in which ``ADF`` absorbs the rows once more.
+        predictions: The largest number of rows to predict; they are evenly spread.
+        num_samples: Number of draws for the importance weights.
         progress_bar: Whether to show a progress bar with a step for each question.
         **kwargs: The model's keyword arguments.
     """
     refuse_clashes(learner.model, check, args)
-    keys = jax.random.split(jax.random.key(0) if rng_key is None else rng_key, 3)
+    keys = jax.random.split(jax.random.key(0) if rng_key is None else checked_key(rng_key), 3)
     if not isinstance(learner, EP) and isinstance(getattr(state, "info", state), EPInfo | EPState):
         raise TypeError("The result is one of EP, and the learner is not: pass the EP that made it.")
     post = learner.get_posterior(state)
@@ -204,10 +206,9 @@ def check(
     takes = inspect.signature(learner.model).parameters
     model_kwargs = {name: value for name, value in kwargs.items() if name != "dt" or "dt" in takes}
     joint = Joint(post.program, args, model_kwargs)
-    if run is not None and run.rows != joint.length:
-        raise ValueError(
-            f"The run absorbed or refused {run.rows} rows, and these are {joint.length}: pass all the rows of the run."
-        )
+    if run is not None:
+        _refuse_other_length(run, joint.length)
+    RowCheck(post.program).at(post.belief.mean, joint.rows, joint.shared)
     task = _Task(learner, state, post, joint, prior, run, args, kwargs, predictions, num_samples, orders, *keys)
     static = isinstance(getattr(learner, "dynamics", Static()), Static)
     parts = 2 if isinstance(learner, EP) else 3 if static else 1
@@ -216,7 +217,7 @@ def check(
 
 
 class _Task(NamedTuple):
-    """A call of ``check``."""
+    """The arguments of a call of ``check``, with the posterior and the model that follow from them."""
 
     learner: Any
     state: Any
@@ -234,7 +235,7 @@ class _Task(NamedTuple):
     predict_key: jax.Array
 
     def weigh(self, absorbed: np.ndarray) -> tuple[Reweighted, Moved]:
-        """The posterior by importance weights, and how far they move it."""
+        """The posterior corrected by importance weights, and how far they move it."""
         weighted = self.post.reweighted(
             self.weight_key,
             *self.args,
@@ -245,6 +246,13 @@ class _Task(NamedTuple):
         )
         belief, family = self.post.belief, self.post.family
         return weighted, weighted.moved(belief.mean, family.spread(belief, self.post.program.size))
+
+    def refused_priors(self) -> tuple[str, ...]:
+        """The latents whose prior factors were refused at their last visit."""
+        statuses = getattr(state_of(self.state), "prior_status", None)
+        if statuses is None:
+            statuses = getattr(getattr(self.state, "info", None), "priors", {})
+        return refused_priors(self.post.program.latents_of_priors(statuses))
 
     def conclude(
         self,
@@ -258,7 +266,7 @@ class _Task(NamedTuple):
         static: bool = True,
         settling: Settling | None = None,
     ) -> Check:
-        """The check, with the verdict that follows from what was measured."""
+        """The check, with the verdict that follows from these measurements."""
         k_hat, ess = (math.nan, math.nan) if weighted is None else (weighted.k_hat, weighted.ess)
         pit_p = calibration(pit)
         evidence = Evidence(
@@ -273,6 +281,7 @@ class _Task(NamedTuple):
             order_spread=order[1],
             calibration=pit_p,
             refused=float((status >= Status.NOT_FINITE).mean()),
+            refused_priors=self.refused_priors(),
             static=static,
             settling=settling,
             discrete=bool(discrete_latents(self.post.program)),
@@ -286,7 +295,7 @@ class _Task(NamedTuple):
             sd_ratio=(moved.sd_low, moved.sd_high),
             order_shift=order[0],
             order_spread=order[1],
-            orders=self.orders if settling is None else 0,
+            orders=self.orders if static and settling is None else 0,
             pit=pit,
             pit_p=pit_p,
             log_z=log_z,
@@ -300,11 +309,23 @@ _NOT_MOVED = Moved(math.nan, math.nan, math.nan)
 
 
 def _run_of(state: Any) -> Run | None:
-    """What a result remembers of its run, if it is one that does."""
+    """The run that a result keeps, or None if it keeps none."""
     try:
         return state.run
     except (AttributeError, ValueError):
         return None
+
+
+def _refuse_other_length(run: Run, given: int) -> None:
+    """Refuses another number of rows than those of the run, which may have ended early."""
+    if run.rows == given:
+        return
+    early = ""
+    if run.order is not None and len(run.order) > run.rows:
+        early = " It ended early, in random order: they are the rows result.run.order[:result.run.rows], in this order."
+    raise ValueError(
+        f"The run absorbed or refused {run.rows} rows, and these are {given}: pass all the rows of the run.{early}"
+    )
 
 
 # ------------------------------------------------------------------------------------------------ ADF
@@ -312,7 +333,9 @@ def _run_of(state: Any) -> Run | None:
 
 def _check_adf(task: _Task, static: bool, announce: Callable[[str], None]) -> Check:
     joint, run = task.joint, task.run
-    order = np.arange(joint.length) if run is None or run.order is None else run.order
+    order = np.arange(joint.length)
+    if run is not None and run.order is not None and len(run.order) == run.rows:
+        order = run.order  # the rows of a run that has ended early are given in the order in which they were absorbed
     announce("one-step-ahead predictions")
     replay = one_step_ahead(
         task.learner, joint, task.predict_key, order, task.prior, task.predictions, task.args, task.kwargs
@@ -330,27 +353,27 @@ def _check_adf(task: _Task, static: bool, announce: Callable[[str], None]) -> Ch
 
 
 def _refuse_other_rows(state: object, absorbed: int) -> None:
-    """A state that has absorbed another number of rows was not reached by these."""
+    """Refuses a state that has absorbed another number of rows, because these rows did not lead to it."""
     rows = getattr(getattr(state, "state", state), "rows", absorbed)
     if int(rows) != absorbed:
         raise ValueError(
-            f"The state has absorbed {int(rows)} rows, and of the rows given here {absorbed} are absorbed: pass all "
-            "the rows since its prior, in their order. If it continues another stream, check the result of "
-            "run(..., state=…), which knows where it began."
+            f"The state has absorbed {int(rows)} rows, but {absorbed} of the rows passed here are absorbed: pass all "
+            "the rows since its prior, in their order. If the state continues an earlier one, check the result of "
+            "run(..., state=…), which keeps the state from which it started."
         )
 
 
 def _order_sensitivity(task: _Task) -> tuple[float, float]:
-    """How far the posterior is from the average over random orders, and these from one another, in their sds.
+    """How far the posterior is from the average over random orders, and how far these are apart, in posterior sds.
 
-    Of a discrete latent in half the range of its values, an upper bound of its sd.
+    For a discrete latent the unit is half the range of its values, an upper bound of its sd.
     """
     if task.orders < 1:
         return math.nan, math.nan
     means, sds = [], []
     for key in jax.random.split(task.order_key, task.orders):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RowsMarked)  # the run that is checked has warned of them
+            warnings.simplefilter("ignore", RowsMarked)  # the run that is checked has already warned of them
             again = task.learner.run(
                 key, *task.args, prior=task.prior, shuffle=True, progress_bar=False, info="totals", **task.kwargs
             )
@@ -375,12 +398,12 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
         info = _visit_again(task)
     if not isinstance(info, EPInfo):
         raise TypeError(
-            f"check of an EP takes what ep.run gave; it got a {type(task.state).__name__} of another learner."
+            f"check of an EP takes the result of ep.run; it got a {type(task.state).__name__} of another learner."
         )
     status = np.asarray(info.status)
     if len(status) != task.joint.length:
         raise ValueError(
-            f"The run had {len(status)} rows, and these are {task.joint.length}: pass all the rows that it had."
+            f"The run had {len(status)} rows, and these are {task.joint.length}: pass all the rows of the run."
         )
     announce("importance weights")
     absorbed = status < Status.NOT_FINITE
@@ -393,11 +416,11 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
 
 
 def _visit_again(task: _Task) -> EPInfo:
-    """What one more sweep reports of the rows, because a state does not hold it."""
+    """The info of one more sweep, because a state does not contain the statuses of the rows."""
     if task.learner.schedule in ("stochastic", "window"):
         raise ValueError(
-            f"A state of schedule={task.learner.schedule!r} does not hold what became of its rows: pass the result of "
-            "run."
+            f"A state of schedule={task.learner.schedule!r} does not contain the statuses of its rows: pass the result "
+            "of run."
         )
     once = copy.copy(task.learner)
     once.max_sweeps = 1

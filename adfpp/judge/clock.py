@@ -1,4 +1,4 @@
-"""Seconds of a run, those of compilation apart."""
+"""Measures the seconds of a run, with those of compilation counted separately."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ import numpy as np
 T = TypeVar("T")
 
 REPEAT_FOR = 1.0  # seconds spent on repeating a run that has been compiled; 0 for a single repetition
-_REPETITIONS = 5  # at most: the fastest of five is repeatable to a few per cent
+_REPETITIONS = 5  # at most; the fastest of five is repeatable to a few per cent
 
 
 @dataclass
 class Clock:
-    """Seconds of a stretch of work, those of compilation apart.
+    """Seconds of some work, with those of compilation counted separately.
 
     Attributes:
-        wall: All of them.
-        spans: Begin and end of everything that was traced, lowered or compiled.
+        wall: All seconds, by the wall clock.
+        spans: Begin and end of every step of tracing, lowering or compiling.
     """
 
     wall: float = 0.0
@@ -38,13 +38,13 @@ class Clock:
 
     @property
     def running(self) -> float:
-        """The other seconds."""
+        """Seconds without compilation."""
         return self.wall - self.compiling
 
 
 @contextmanager
 def clock() -> Iterator[Clock]:
-    """Measures what is done inside the ``with`` block."""
+    """Measures the seconds of the ``with`` block."""
     out = Clock()
 
     def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
@@ -65,9 +65,9 @@ class Seconds(NamedTuple):
     """Seconds of one run.
 
     Attributes:
-        compile_seconds: To trace and compile.
-        run_seconds: Of the run itself; of MCMC warm-up and sampling.
-        sampling_seconds: Of MCMC's sampling alone; of other methods the same as ``run_seconds``.
+        compile_seconds: Seconds to trace and compile.
+        run_seconds: Seconds of the run itself; for MCMC of warm-up and sampling.
+        sampling_seconds: Seconds of MCMC's sampling alone; for other methods the same as ``run_seconds``.
     """
 
     compile_seconds: float = np.nan
@@ -76,11 +76,11 @@ class Seconds(NamedTuple):
 
 
 def timed(run: Callable[[], T], again: Callable[[], object]) -> tuple[T, Seconds]:
-    """Runs something twice or more: the first time with compilation, the fastest of the others without.
+    """Times a function that is run twice or more: the first run compiles, the fastest of the others does not.
 
     Args:
-        run: The run; its result is given back.
-        again: The same without warnings, which were given by the first.
+        run: The function; its result is returned.
+        again: The same function without warnings, which the first run has already given.
     """
     begin = time.perf_counter()
     result = run()

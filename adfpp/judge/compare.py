@@ -1,8 +1,7 @@
-"""How far fast approximations are from a reference: NUTS with its own Monte-Carlo error beside it, or enumeration.
+"""Measures how far fast approximations are from a reference: NUTS with its Monte-Carlo error, or enumeration.
 
-``compare`` runs everything once and keeps the fits; ``Comparison`` makes tables and verdicts of them. What a run is and
-how it is run stands in ``runs``, the references in ``references``, the numbers in ``measures``, the grades in
-``verdict``.
+``compare`` runs everything once and keeps the fits; ``Comparison`` makes tables and verdicts of them. The methods are
+run in ``runs``, the references in ``references``; the numbers are computed in ``measures``, the grades in ``verdict``.
 """
 
 from collections.abc import Mapping
@@ -35,26 +34,27 @@ from adfpp.judge.runs import fit_mcmc, fit_online, fit_svi
 from adfpp.judge.verdict import Errors, Reason, Verdict, named, verdict_beside_reference
 from adfpp.learn.explain import Explanation
 from adfpp.learn.importance import GOOD_K, Elpd, Reweighted, leave_one_out, reweighted
+from adfpp.learn.keys import checked_key
 from adfpp.learn.stream import announced
 from adfpp.model import Joint, Model, Program, read, refuse_clashes
 from adfpp.model.discrete import levels
 
-_ELPD_ROWS = 4096  # rows that leave-one-out looks at; the total is scaled up from them
+_ELPD_ROWS = 4096  # rows that are used for leave-one-out; the total is scaled up from them
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs beside a reference.
+    """Several runs and a reference to compare them with.
 
     Attributes:
-        fits: Every run, the reference among them, by name.
+        fits: Every run by name, with the reference among them.
         reference: Name of the reference.
-        doubts: Why the reference is not to be called the truth; empty where it is clean.
+        doubts: Why the reference should not be called the truth; empty if it is clean.
         joint: The model with its data.
-        reweighted: By name, each approximation corrected by importance weights.
-        elpd: By name, expected log predictive density of each.
-        explanation: How the model was understood, if one of the runs can tell.
-        learners: By name, the runs of ``ADF``, ``EP`` and baselines.
+        reweighted: Each approximation corrected by importance weights, by name.
+        elpd: The expected log predictive density of each run, by name.
+        explanation: How the model was understood, if one of the runs explains it.
+        learners: The runs of ``ADF``, ``EP`` and baselines, by name.
         data: The call's arguments and keyword arguments.
         options: The other options of the call, so that it can be repeated.
     """
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def truth(self) -> Fit:
-        """The reference's fit."""
+        """The fit of the reference."""
         return self.fits[self.reference]
 
     @property
@@ -88,7 +88,7 @@ class Comparison:
     # ------------------------------------------------------------------------------------------ tables
 
     @cached_property
-    def parameters(self) -> Any:  # pandas' stubs refuse much of what is done with a table
+    def parameters(self) -> Any:  # pandas' stubs refuse many valid uses of a table
         """A pandas ``DataFrame`` with a row for each run and scalar parameter.
 
         ``error`` is the run's mean minus the reference's in sds of the reference and ``mcse`` the reference's own
@@ -126,7 +126,7 @@ class Comparison:
         no tail); ``elpd`` by leave-one-out with its standard error ``elpd_se`` and the share ``elpd_good`` of rows
         whose weights are good (rows that an online run refused count neither here nor in ``k_hat``); ``log_evidence``
         where it is known (ADF's and EP's own, else from importance weights if they are good); ``compile_seconds``;
-        ``run_seconds`` (of MCMC warm-up and sampling); ``sampling_seconds`` (without the warm-up); ``speed_up``, the
+        ``run_seconds`` (for MCMC warm-up and sampling); ``sampling_seconds`` (without the warm-up); ``speed_up``, the
         reference's ``run_seconds`` over the run's; and a ``verdict`` in words, which ``verdicts`` has as data. The
         documentation of ``parameters`` says in which unit errors of discrete parameters are measured.
         """
@@ -149,7 +149,7 @@ class Comparison:
 
     @cached_property
     def _errors(self) -> dict[str, ParameterErrors]:
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that has diverged is named so by its verdict
+        with np.errstate(over="ignore", invalid="ignore"):  # the verdict of a run says if it has diverged
             return {name: parameter_errors(self.fits[name], self.truth) for name in self.names}
 
     @cached_property
@@ -194,7 +194,7 @@ class Comparison:
         )
 
     def __repr__(self) -> str:
-        """The overview, narrow enough to read, and the verdicts."""
+        """The most important columns of the overview, and the verdicts."""
         table = self.overview
         shown = ["error_max", "error_max_mcse", "sd_ratio_min", "sd_ratio_max", "kl", "k_hat", "elpd", "elpd_se"]
         shown += ["elpd_good", "run_seconds", "speed_up"]
@@ -275,10 +275,10 @@ def compare(
             discrete latents. Where all latents are discrete and have at most 2^14 combinations of values, it is the
             "enumeration" of all of them, which is exact. Where there are more, or continuous latents as well, it is
             "gibbs": NumPyro's ``DiscreteHMCGibbs`` with NUTS for the continuous latents, or its ``DiscreteGibbs``.
-        num_samples: Draws from each approximation, and in all from the reference.
-        num_warmup: Warm-up steps of the reference's chains.
-        num_chains: Its chains.
-        svi_steps: Steps of every ``SVI``.
+        num_samples: Number of draws from each approximation, and in total from the reference.
+        num_warmup: Number of warm-up steps of each chain of the reference.
+        num_chains: Number of chains of the reference.
+        svi_steps: Number of steps of every ``SVI``.
         progress_bar: Whether to show a progress bar with a step for each run.
         **kwargs: The model's keyword arguments.
     """
@@ -287,6 +287,7 @@ def compare(
     _refuse_unknown(runs, reference)
     model = _model_of(runs, reference)
     refuse_clashes(model, compare, args)
+    rng_key = checked_key(rng_key, "adfpp.compare")
     program, explanation = _read(runs, model, args, kwargs)
     joint = Joint(program, args, kwargs)
     if isinstance(reference, str) and reference not in runs:
@@ -294,7 +295,7 @@ def compare(
     refuse_discrete({**runs, "reference": reference}, program)
     if "reference" in runs and not isinstance(reference, str):
         raise ValueError(
-            "A run is called 'reference', which is the name of the reference that is given: rename the run."
+            "A run is called 'reference', which is the name of the reference that was passed: rename the run."
         )
     reference_name = reference if isinstance(reference, str) else "reference"
     keys = dict(zip([*runs, "reference"], jax.random.split(rng_key, len(runs) + 1), strict=True))
@@ -315,7 +316,7 @@ def compare(
     weighted, elpd = {}, {}
     counted = _absorbed_by_all(fits, joint.length)
     for name, fit in fits.items():
-        # a density is one of coordinates: those of this run
+        # a density depends on the coordinates, so those of this run are used
         native = joint if same_coordinates(fit.program, program) else Joint(fit.program, args, kwargs)
         weighted_fit, elpd[name] = _weigh(fit, native, counted, num_samples)
         if weighted_fit is not None:
@@ -332,7 +333,7 @@ def compare(
         data=(args, dict(kwargs)),
         options={
             "rng_key": np.asarray(jax.random.key_data(rng_key)).tolist(),
-            "reference": reference if isinstance(reference, str) else type(reference).__name__,
+            "reference": reference if isinstance(reference, str) else None,
             "num_samples": num_samples,
             "num_warmup": num_warmup,
             "num_chains": num_chains,
@@ -349,7 +350,7 @@ def _rounded(value: float) -> str:
 
 
 def _is_learner(run: object) -> bool:
-    """Whether it is an online learner of a model."""
+    """Whether a run is an online learner of a model, such as ``ADF`` or ``EP``."""
     return hasattr(run, "run") and hasattr(run, "get_posterior") and not isinstance(run, SVI | MCMC)
 
 
@@ -362,8 +363,8 @@ def _refuse_unknown(runs: Mapping[str, object], reference: object) -> None:
             )
         if _is_learner(run) and not isinstance(getattr(run, "dynamics", Static()), Static):
             raise ValueError(
-                f"Run {name!r} has dynamics: its posterior is about parameters that move from row to row, and a "
-                "reference is about parameters that stay, so that the two cannot be compared. Score its one-step-ahead "
+                f"Run {name!r} has dynamics: its posterior is about parameters that change from row to row, and a "
+                "reference is about constant parameters, so that the two cannot be compared. Score its one-step-ahead "
                 "predictions instead (result.info.log_z), or use adfpp.check."
             )
     if isinstance(reference, str) and reference not in REFERENCES and reference not in runs:
@@ -382,7 +383,7 @@ def _model_of(runs: Mapping[str, Any], reference: Reference) -> Model:
         if not isinstance(run, Comparable | str | Mapping):
             return run.sampler.model if isinstance(run, MCMC) else run.model
     raise ValueError(
-        "None of the runs has a model, because all are baselines: compare them with an adfpp.ADF, or give "
+        "None of the runs has a model, because all are baselines. Compare them with an adfpp.ADF, or pass "
         "reference=MCMC(...)."
     )
 
@@ -400,7 +401,7 @@ def _read(
             shapes, mine = ({s.name: s.shape for s in p.latents} for p in (first[0], program))
             if list(shapes.items()) != list(mine.items()):
                 raise ValueError(
-                    f"Run {name!r} is of another model: its latents are {mine}, and those of the run before {shapes}."
+                    f"Run {name!r} is of another model: its latents are {mine}, and those of the first run {shapes}."
                 )
     if first is not None:
         return first
@@ -420,7 +421,7 @@ def _fit(
     if isinstance(run, MCMC):
         return fit_mcmc(name, run, program, rng_key, args, kwargs)
     if isinstance(run, SVI):
-        # guides live in unconstrained space, also where the online runs hold a latent in its native space
+        # guides are in unconstrained space, even if the online runs keep a latent in its native space
         if any(latent.native is not None and not latent.discrete for latent in program.latents):
             program = read(program.model, args, kwargs, program.layout.named("row"), moments_named("auto"))
         return fit_svi(name, run, program, rng_key, args, kwargs, num_samples, svi_steps)
@@ -433,7 +434,7 @@ def _fit(
 
 
 def _refuse_impossible_rows(fits: Mapping[str, Fit]) -> None:
-    """Refuses rows that an online run left out: a sampler would fail at its first step, and would not name them."""
+    """Refuses rows that an online run refused: a sampler would fail at its first step without naming them."""
     for name, fit in fits.items():
         rows = np.flatnonzero(np.isin(fit.statuses, (Status.NOT_FINITE, Status.OUT_OF_SUPPORT)))
         if len(rows):
@@ -452,7 +453,7 @@ def _absorbed_by_all(fits: Mapping[str, Fit], length: int) -> np.ndarray:
 
 
 def _weigh(fit: Fit, joint: Joint, counted: np.ndarray, num_samples: int) -> tuple[Reweighted | None, Elpd]:
-    """Importance weights of an approximation, and leave-one-out with them, of the rows that count."""
+    """Importance weights of an approximation, and leave-one-out of the rows ``counted`` with them."""
     theta = fit.flat[:: max(1, len(fit.flat) // num_samples)]
     ratio, weighted = np.zeros(len(theta)), None
     if fit.log_q is not None:

@@ -1,7 +1,7 @@
-"""The posterior that a run of any method leaves behind, in one form: draws of θ, moments, densities, and its health.
+"""The posterior from a run of any method in one form: draws of θ, moments, densities, and diagnostics of the draws.
 
 A ``Fit`` knows its posterior in one of three ways: as a belief (``posterior``), as a table of all values of θ
-(``table``), or by draws alone. Everything asked of it is answered without sampling error in the first two.
+(``table``), or by draws alone. In the first two cases its moments and probabilities have no sampling error.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from adfpp.model.discrete import discrete_latents
 
 
 class Kind(Enum):
-    """Which method a fit was made by."""
+    """The method that made a fit."""
 
     ADF = "adf"
     EP = "ep"
@@ -35,11 +35,11 @@ class Kind(Enum):
 
 
 class Table(NamedTuple):
-    """A posterior of discrete latents, enumerated.
+    """The enumerated posterior of discrete latents.
 
     Attributes:
-        theta: ``(M, N)`` every combination of their values.
-        log_weights: ``(M,)`` its log posterior probability.
+        theta: ``(M, N)`` all combinations of their values.
+        log_weights: ``(M,)`` the log posterior probability of each combination.
     """
 
     theta: np.ndarray
@@ -48,7 +48,7 @@ class Table(NamedTuple):
 
 @runtime_checkable
 class Comparable(Protocol):
-    """A learner of another kind than ``ADF`` and ``EP`` that knows how to be compared on a model."""
+    """A learner of another kind than ``ADF`` and ``EP`` that can be compared with them on a model."""
 
     def compared(
         self,
@@ -69,22 +69,22 @@ class Fit:
 
     Attributes:
         name: The name of the run.
-        method: How it was made, in words.
+        method: The method, in words.
         program: The model as it was read.
         theta: ``(chain, draw, N)`` draws, in the program's coordinates: unconstrained, or native where a latent's
-            belief is held in its native space.
-        posterior: The belief, where the approximation is one: Gaussian in unconstrained space, or a product over
+            belief is kept in its native space.
+        posterior: The posterior, if the approximation is a belief: Gaussian in unconstrained space, or a product over
             latents.
         log_q: ``(chain, draw)`` log density of the draws under the approximation, infinite for a point estimate; None
             for MCMC and given draws.
-        log_evidence: The method's own log p(data), where it has one.
-        compile_seconds: To trace and compile.
-        run_seconds: Of the run itself: for MCMC warm-up and sampling.
-        sampling_seconds: Of MCMC's sampling alone, else the same as ``run_seconds``.
-        notes: Remarks on the run that its verdict repeats: divergences, refused rows.
-        source: The run's own result.
+        log_evidence: The method's own estimate of log p(data), if it has one.
+        compile_seconds: Seconds to trace and compile.
+        run_seconds: Seconds of the run itself; for MCMC of warm-up and sampling.
+        sampling_seconds: Seconds of MCMC's sampling alone, else the same as ``run_seconds``.
+        notes: Remarks on the run that its verdict repeats, such as divergences or refused rows.
+        source: The result object of the run.
         table: The exact posterior, if it was enumerated: the draws are then independent draws from it.
-        kind: Which method it was made by.
+        kind: The method that made the fit.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Fit:
     kind: Kind = Kind.OTHER
 
     def beside(self, truth: "Fit") -> "Fit":
-        """The fit in the units of a reference, for sources whose own scale means nothing; others are unchanged."""
+        """The fit scaled to a reference if its source has no meaningful scale of its own, else the unchanged fit."""
         scaled = getattr(self.source, "scaled_to", None)
         return self if scaled is None else scaled(self, truth)
 
@@ -114,12 +114,12 @@ class Fit:
 
     @property
     def is_ep(self) -> bool:
-        """Whether it visited its rows again: it has no learning curve, and EP is no cure for its errors."""
+        """Whether the method is EP, so that there is no learning curve, and EP is no remedy for errors."""
         return self.kind is Kind.EP
 
     @property
     def is_point(self) -> bool:
-        """Whether it is a point estimate, without uncertainty."""
+        """Whether the fit is a point estimate, without uncertainty."""
         return self.log_q is not None and bool((self.log_q == np.inf).all())
 
     @property
@@ -166,13 +166,13 @@ class Fit:
 
     @cached_property
     def _varying(self) -> np.ndarray:
-        """Which scalars depend on θ at all: the zeros and the first element of a Cholesky factor do not."""
+        """Which scalars depend on θ: for example, the zeros and the first element of a Cholesky factor do not."""
         latents = self.program.latents
         theta = np.random.default_rng(0).normal(size=(8, self.program.size))
         values = self.program.constrain(jnp.asarray(theta, self.program.dtype))
         flat = np.concatenate([np.asarray(values[s.name]).reshape(len(theta), -1) for s in latents], -1)
         native = np.concatenate([np.full(int(np.prod(s.shape)), s.native is not None) for s in latents])
-        # transforms compute in the program's precision: a few dozen roundings are no variation
+        # transforms compute in the program's precision; differences of a few dozen roundings do not count
         rounding = 64 * float(jnp.finfo(self.program.dtype).eps)
         return native | (np.ptp(flat, 0) > rounding * np.abs(flat).max(0))
 
@@ -200,7 +200,7 @@ class Fit:
 
     @cached_property
     def mean(self) -> np.ndarray:
-        """``(P,)`` posterior means; without sampling error where they are known."""
+        """``(P,)`` posterior means, without sampling error where they are known."""
         if self.posterior is not None:
             return self._joined(self.posterior.mean(), 0)
         if self.table is not None:
@@ -209,7 +209,7 @@ class Fit:
 
     @cached_property
     def sd(self) -> np.ndarray:
-        """``(P,)`` posterior sds; without sampling error where they are known."""
+        """``(P,)`` posterior sds, without sampling error where they are known."""
         if self.posterior is not None:
             return self._joined(self.posterior.sd(), 0)
         if self.table is not None:
@@ -250,7 +250,7 @@ class Fit:
 
     @cached_property
     def log_probabilities(self) -> dict[int, np.ndarray]:
-        """Of each discrete parameter, by its number, the log-probability of each of its values ``(K,)``."""
+        """The log-probabilities ``(K,)`` of the values of each discrete parameter, by the parameter's number."""
         places = np.flatnonzero(self.discrete).tolist()
         if self.posterior is not None:
             return dict(zip(places, discrete_marginals(self.posterior), strict=True))
@@ -262,9 +262,9 @@ class Fit:
 
     @cached_property
     def probability_se(self) -> dict[int, np.ndarray]:
-        """Monte-Carlo standard errors of these probabilities: 0 where they are exact.
+        """Monte-Carlo standard errors of the probabilities, by the parameter's number; 0 where they are exact.
 
-        A value that was never drawn, or always, is known to one draw of all of them; no error is smaller.
+        No error is smaller than one over the number of draws, which is that of a value that was drawn never or always.
         """
         out = {}
         for i, logs in self.log_probabilities.items():
@@ -275,7 +275,7 @@ class Fit:
                 effective = _quietly(effective_sample_size, hits)
                 count = len(self.flat)
                 effective = np.where((hits == hits[:1, :1]).all((0, 1)), count, effective)
-                with np.errstate(divide="ignore", invalid="ignore"):  # NaN where chains stay apart
+                with np.errstate(divide="ignore", invalid="ignore"):  # NaN if each chain stays at a different value
                     out[i] = np.maximum(np.sqrt(p * (1.0 - p) / effective), 1.0 / count)
         return out
 
@@ -312,19 +312,19 @@ class Fit:
 
     @cached_property
     def _constant(self) -> np.ndarray:
-        """``(P,)`` discrete parameters that all chains hold at one value, for which the diagnostics are not defined."""
+        """``(P,)`` which discrete parameters have one value in all chains, so that diagnostics are not defined."""
         return self.discrete & (self.scalars == self.scalars[:1, :1]).all((0, 1))
 
 
 def gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, num_samples: int, **rest: Any) -> Fit:
-    """The fit of a posterior that is known: draws from it, and their densities.
+    """The fit of a posterior that is known as a belief: draws from it, and their densities.
 
     Args:
         name: The name of the run.
-        method: How it was made, in words.
+        method: The method, in words.
         post: The posterior.
         rng_key: Key for the draws.
-        num_samples: Draws in all.
+        num_samples: Total number of draws.
         **rest: Other fields of the fit.
     """
     theta = post.draw(rng_key, num_samples)
@@ -333,7 +333,7 @@ def gaussian_fit(name: str, method: str, post: Posterior, rng_key: jax.Array, nu
 
 
 def same_coordinates(one: Program, other: Program) -> bool:
-    """Whether a θ means the same to two programs."""
+    """Whether a θ means the same in two programs."""
     return one is other or all(same_space(a, b) for a, b in zip(one.latents, other.latents, strict=True))
 
 
@@ -366,6 +366,6 @@ def discrete_marginals(post: Posterior) -> list[np.ndarray]:
 
 
 def _quietly(diagnostic: Callable[[np.ndarray], ArrayLike], draws: np.ndarray) -> np.ndarray:
-    """A diagnostic of ``(chain, draw, P)``; NaN, and no warning, where draws do not move."""
+    """A diagnostic of ``(chain, draw, P)``; NaN without a warning where all draws are equal."""
     with np.errstate(all="ignore"):
         return np.atleast_1d(np.asarray(diagnostic(draws)))

@@ -1,4 +1,4 @@
-"""How far a run is from a reference: errors of moments, divergences, distances of marginals. Numbers only."""
+"""Numbers that say how far a run is from a reference: errors of moments, divergences, distances of marginals."""
 
 from typing import Any, NamedTuple
 
@@ -8,13 +8,13 @@ from adfpp.judge.fits import Fit, same_coordinates
 from adfpp.model import Program
 from adfpp.model.discrete import levels
 
-_LEVELS = (np.arange(400) + 0.5) / 400  # quantiles that the distance between marginals is made of
+_LEVELS = (np.arange(400) + 0.5) / 400  # quantiles from which the distance between marginals is computed
 # Draws from a Gaussian have a Wasserstein distance to it of 1.3 standard errors of their mean, on average.
 _W1_NOISE = 1.3
 
 
 class ParameterErrors(NamedTuple):
-    """Of each scalar parameter, ``(P,)`` each; in the reference's sds, of a discrete one in those of a fair coin.
+    """Errors ``(P,)`` of all scalar parameters, in the reference's sds; for discrete ones in those of a fair coin.
 
     Attributes:
         error: The run's mean minus the reference's.
@@ -32,7 +32,7 @@ class ParameterErrors(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """Of a whole run; the columns of ``Comparison.overview`` that are about its distance from the reference."""
+    """The distance of a run from the reference; the fields are columns of ``Comparison.overview``."""
 
     error_max: float
     error_max_mcse: float
@@ -49,7 +49,7 @@ class Distance(NamedTuple):
 
 def parameter_errors(fit: Fit, truth: Fit) -> ParameterErrors:
     """Errors of each scalar parameter of a run."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # draws that do not move
+    with np.errstate(divide="ignore", invalid="ignore"):  # all draws may be equal
         ratio = fit.sd / truth.sd
         distance = np.abs(fit.quantiles(_LEVELS) - truth.quantiles(_LEVELS)).mean(0) / truth.sd
         error = (fit.mean - truth.mean) / truth.sd
@@ -64,7 +64,7 @@ def parameter_errors(fit: Fit, truth: Fit) -> ParameterErrors:
 
 
 def distance(errors: ParameterErrors, fit: Fit, truth: Fit) -> Distance:
-    """The largest of these errors, and the divergence of the whole posterior."""
+    """The largest of a run's errors, and the divergence of the whole posterior."""
     worst = worst_parameter(errors)
     ratios = errors.sd_ratio
     smallest = int(np.argmin(np.where(np.isnan(ratios), np.inf, ratios)))
@@ -97,8 +97,8 @@ def worst_parameter(errors: ParameterErrors) -> int:
 def divergence(truth: Fit, fit: Fit) -> tuple[float, float]:
     """KL(reference || run) in nats, and what the reference's sampling error adds to it.
 
-    Of Gaussians with the moments of both, in the run's coordinates, plus that of the marginals of discrete latents; of
-    the joint distributions, exactly, where the reference enumerates.
+    This is the divergence of Gaussians with the moments of both, in the run's coordinates, plus that of the marginals
+    of discrete latents. If the reference enumerates, it is the exact divergence of the joint distributions.
     """
     if fit.is_point:
         return np.inf, 0.0
@@ -107,7 +107,7 @@ def divergence(truth: Fit, fit: Fit) -> tuple[float, float]:
     total, noise = _gaussian_divergence(truth, fit) if not truth.discrete.all() else (0.0, 0.0)
     for i in np.flatnonzero(truth.discrete).tolist():
         marginal = _finite_divergence(truth.log_probabilities[i], fit.log_probabilities[i])
-        # a run that gives draws alone does not tell how improbable a value is that was never drawn
+        # draws alone do not tell how improbable a value is that was never drawn
         total += marginal if fit.posterior is not None or np.isfinite(marginal) else np.nan
         if truth.probability_se[i].sum() > 0:
             noise += 0.5 * (len(truth.log_probabilities[i]) - 1) / float(np.min(truth.ess))
@@ -120,7 +120,7 @@ def _finite_divergence(log_p: np.ndarray, log_q: np.ndarray) -> float:
 
 
 def _enumerated_divergence(truth: Fit, fit: Fit) -> float:
-    """That of the joint distributions, exactly; NaN for a run that gives draws alone."""
+    """The exact divergence of the joint distributions; NaN for a run that gives draws alone."""
     assert truth.table is not None
     if fit.table is not None:
         return _finite_divergence(truth.table.log_weights, fit.table.log_weights)
@@ -131,7 +131,7 @@ def _enumerated_divergence(truth: Fit, fit: Fit) -> float:
 
 
 def _gaussian_divergence(truth: Fit, fit: Fit) -> tuple[float, float]:
-    """That of Gaussians with their moments, in the run's continuous coordinates."""
+    """The divergence of Gaussians with the moments of both, in the run's continuous coordinates."""
     if same_coordinates(truth.program, fit.program):
         mean, covariance = truth.unconstrained
     else:
@@ -153,7 +153,7 @@ def _gaussian_divergence(truth: Fit, fit: Fit) -> tuple[float, float]:
 
 
 def _free(program: Program) -> np.ndarray:
-    """Places of θ's continuous coordinates that are free: without the last of each simplex in its native space."""
+    """Places of θ's free continuous coordinates: all except the last one of each simplex in its native space."""
     out = np.array([values is None for values in levels(program)])
     for latent in program.latents:
         if latent.native is not None and latent.native.dim > 1:
@@ -162,7 +162,7 @@ def _free(program: Program) -> np.ndarray:
 
 
 def _is_definite(covariance: np.ndarray) -> bool:
-    """Whether it has full rank, whatever the units of the latents."""
+    """Whether a covariance has full rank; the units of the latents do not matter."""
     sd = np.sqrt(np.diag(covariance))
     if not (np.isfinite(covariance).all() and (sd > 0.0).all()):
         return False

@@ -1,4 +1,4 @@
-"""Where rows fell among what was predicted of them: one step ahead, or from all the other rows.
+"""Ranks of rows among their predictions, which are made one step ahead or from all other rows.
 
 If the predictions are calibrated, the ranks are uniform on (0, 1).
 """
@@ -17,18 +17,18 @@ from adfpp.learn.importance import GOOD_K, Reweighted, psislw
 from adfpp.learn.posterior import GivenPrior
 from adfpp.model import Joint
 
-_DRAWS = 200  # replications of a row behind its rank
+_DRAWS = 200  # predictive draws of a row, among which it is ranked
 _RANKED = 0.9  # share of rows whose weights must be good for leave-one-out ranks
 _FEWEST = 10  # ranks that a test of their distribution needs
 
 
 class Replay(NamedTuple):
-    """The rows absorbed once more, with predictions of some of them.
+    """The result of absorbing the rows once more, with predictions of some of them.
 
     Attributes:
         ranks: Ranks in (0, 1) of the rows that were predicted.
-        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order absorbed.
-        status: ``(n,)`` its status.
+        log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order of absorption.
+        status: ``(n,)`` the status of each row.
     """
 
     ranks: np.ndarray
@@ -46,17 +46,17 @@ def one_step_ahead(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> Replay:
-    """Absorbs the rows once more and ranks some of them among what was predicted before they were absorbed.
+    """Absorbs the rows once more and ranks some of them among predictions made just before they were absorbed.
 
     Args:
         learner: The ``ADF``.
         joint: The model with its data.
         rng_key: Key.
-        order: In which the rows are absorbed.
+        order: The order in which the rows are absorbed.
         prior: As in ``ADF.init``.
-        most: Rows to predict, at most.
+        most: The largest number of rows to predict.
         args: The model's arguments.
-        kwargs: Its keyword arguments.
+        kwargs: The model's keyword arguments.
     """
     state = learner.init(rng_key, *args, prior=prior, **kwargs)
     stride = max(1, -(-joint.length // most))
@@ -78,24 +78,24 @@ def one_step_ahead(
 
 
 def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: np.ndarray, most: int) -> np.ndarray:
-    """Ranks of some rows among what the rest of the data predicts of them, by importance weights of draws.
+    """Ranks of some rows among predictions from all other rows, by importance weights of draws.
 
     Args:
         joint: The model with its data.
         weighted: The posterior of all absorbed rows, by importance weights.
         rng_key: Key.
         absorbed: Numbers of the rows that were absorbed.
-        most: Rows to rank, at most.
+        most: The largest number of rows to rank.
 
     Returns:
-        Ranks in (0, 1), none where the weights are not good enough for most rows.
+        Ranks in (0, 1); none if the weights are not good enough for most rows.
     """
     rows = absorbed[:: max(1, -(-len(absorbed) // max(most, 1)))] if most > 0 else absorbed[:0]
     if not len(rows):
         return np.zeros(0)
     logs = joint.log_likelihood(weighted.theta, rows)
     log_lik = np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0).T  # (rows, S)
-    with np.errstate(invalid="ignore"):  # a draw that a row makes impossible has no weight either
+    with np.errstate(invalid="ignore"):  # a draw under which a row is impossible has weight 0
         ratios = np.where(np.isfinite(log_lik), weighted.log_weights - log_lik, -np.inf)
     if weighted.exact:  # these are all values of θ: there is no tail to smooth
         log_weights = ratios - np.logaddexp.reduce(ratios, axis=-1, keepdims=True)
@@ -113,8 +113,8 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
 
 
 def calibration(ranks: np.ndarray) -> float:
-    """P-value of a Kolmogorov-Smirnov test that ranks are uniform; NaN for too few of them."""
-    from scipy import stats  # a slow import
+    """P-value of a Kolmogorov-Smirnov test that ranks are uniform; NaN for too few ranks."""
+    from scipy import stats  # imported here, because it is slow
 
     return float(stats.kstest(ranks, "uniform").pvalue) if len(ranks) >= _FEWEST else math.nan
 
@@ -135,7 +135,7 @@ def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> fl
 def _rows(
     joint: Joint, batch: np.ndarray, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[tuple[object, ...], dict[str, Any]]:
-    """The call's arguments with some rows of those that carry rows."""
+    """The call's arguments, cut to some rows where they carry rows."""
     carriers = {id(a) for a in joint.rows}
 
     def cut(leaf: Any) -> object:

@@ -1,4 +1,4 @@
-"""References: which one a model can have, how it is run, and whether it may be called the truth."""
+"""References: chooses one that a model can have, runs it, and decides whether it may be called the truth."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ Reference = str | MCMC | Mapping[str, ArrayLike]
 
 
 def kind_of(reference: str, program: Program) -> str:
-    """Which reference "auto" stands for, after checking that the model can have the one that is asked for.
+    """Replaces "auto" by a reference, and refuses a reference that the model cannot have.
 
     Args:
         reference: One of ``REFERENCES``.
@@ -68,7 +68,7 @@ def _refuse_gibbs(program: Program, names: list[str]) -> None:
 
 
 def refuse_discrete(runs: Mapping[str, object], program: Program) -> None:
-    """Refuses HMC and NUTS that a user gives for a model with discrete latents that rows share."""
+    """Refuses a user's HMC or NUTS for a model with discrete latents that all rows share."""
     discrete = discrete_latents(program)
     for name, run in runs.items():
         if discrete and isinstance(run, MCMC) and isinstance(run.sampler, HMC) and run.last_state is None:
@@ -89,7 +89,7 @@ def fit_reference(
     num_samples: int,
     num_chains: int,
 ) -> Fit:
-    """Runs a reference.
+    """Runs a reference, or wraps given draws, as a fit.
 
     Args:
         name: The name of the run.
@@ -97,10 +97,10 @@ def fit_reference(
         joint: The model with its data.
         rng_key: Key.
         args: The model's arguments.
-        kwargs: Its keyword arguments.
-        num_warmup: Warm-up steps of a chain.
-        num_samples: Draws in all.
-        num_chains: Chains.
+        kwargs: The model's keyword arguments.
+        num_warmup: Number of warm-up steps of a chain.
+        num_samples: Total number of draws.
+        num_chains: Number of chains.
     """
     program = joint.program
     if isinstance(reference, Mapping):
@@ -146,9 +146,9 @@ def fit_enumerated(
         name: The name of the run.
         joint: Model and data.
         rng_key: Key for the draws.
-        rows: The rows that count.
-        num_samples: Draws in all.
-        num_chains: How many chains they are arranged in.
+        rows: The rows whose likelihood is included.
+        num_samples: Total number of draws.
+        num_chains: Number of chains into which the draws are arranged.
     """
     program = joint.program
     theta = combinations(program)
@@ -178,7 +178,7 @@ def fit_enumerated(
 
 
 def doubts_about(fit: Fit) -> tuple[Reason, ...]:
-    """Why a reference is not to be called the truth; empty where it is clean."""
+    """Why a reference should not be called the truth; empty if it is clean."""
     if not fit.is_sampler:
         return (Reason(Cause.APPROXIMATION),)
     out = []
@@ -193,12 +193,12 @@ def doubts_about(fit: Fit) -> tuple[Reason, ...]:
 
 
 def is_hopeless(fit: Fit) -> bool:
-    """Whether draws of a sampler have not come near their target."""
+    """Whether the draws of a sampler are far from its target distribution."""
     return fit.is_sampler and not (np.max(fit.r_hat) <= HOPELESS_R_HAT and np.min(fit.ess) >= HOPELESS_ESS)
 
 
 def verdict_on_reference(fit: Fit, doubts: tuple[Reason, ...]) -> Verdict:
-    """What a reference may be called, given the doubts about it."""
+    """The verdict on a reference, given the doubts about it."""
     if not fit.is_sampler:
         return Verdict(Grade.REFERENCE, doubts)
     if doubts:
@@ -212,7 +212,7 @@ def verdict_on_reference(fit: Fit, doubts: tuple[Reason, ...]) -> Verdict:
 
 
 def verdict_without_reference(name: str, fit: Fit) -> Verdict:
-    """Of a run beside a reference that says nothing, because its draws have not come near their target."""
+    """The verdict on a run whose reference is useless, because its draws are far from their target distribution."""
     advice = "more warm-up, standardise columns of very different sizes,"
     if fit.discrete.any():
         advice = "many more samples, because it changes one discrete value at a time,"

@@ -1,4 +1,4 @@
-"""Running each kind of method on a model and its data, and what it leaves behind as a ``Fit``."""
+"""Runs each kind of method on a model and its data, and returns the posterior as a ``Fit``."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def fit_online(
 ) -> Fit:
     """Runs ``ADF``, ``EP`` or another learner with their ``run`` and ``get_posterior``.
 
-    It is run again to be timed without compilation, without repeating its warnings.
+    The learner is run again without its warnings, to measure the time without compilation.
     """
 
     def run() -> Result:
@@ -99,7 +99,7 @@ def _family_in_words(family: Family) -> str:
 
 
 def _unusual_options(learner: Any) -> str:
-    """The options of an ``EP`` that change where it converges to."""
+    """The options of an ``EP`` that change the solution to which it converges."""
     words = f", power {learner.power:g}" * (learner.power != 1.0)
     return words + f", schedule {learner.schedule}" * (learner.schedule in ("stochastic", "window"))
 
@@ -117,7 +117,7 @@ def fit_svi(
     num_samples: int,
     steps: int,
 ) -> Fit:
-    """Runs an ``SVI`` and takes its guide's posterior."""
+    """Runs an ``SVI`` and returns the posterior of its guide."""
     guide: Callable[..., object] = svi.guide
     if isinstance(guide, AutoGuide) and discrete_latents(program):
         raise ValueError(
@@ -148,8 +148,8 @@ def _gaussian_of(guide: Callable[..., object], params: Mapping[str, object], pro
     if not isinstance(guide, AutoLaplaceApproximation | AutoMultivariateNormal):
         return None
     gaussian: Any = guide.get_posterior(params)
-    # The guide concatenates the latents in an order of its own. The median that it would have with growing numbers in
-    # its location shows which.
+    # The guide concatenates the latents in its own order. The median for increasing numbers as its location shows this
+    # order.
     growing = jnp.linspace(-0.5, 0.5, gaussian.loc.shape[-1])
     median = guide.median({**params, f"{guide.prefix}_loc": growing})
     _refuse_missing(median, program)
@@ -174,7 +174,7 @@ def _draws_of(
     kwargs: Mapping[str, object],
     count: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws ``(S, N)`` from any guide, and their log density ``(S,)``, unconstrained."""
+    """Draws ``(S, N)`` from any guide in unconstrained space, and their log density ``(S,)`` there."""
     values, log_q = guide_draws(guide, params, rng_key, args, kwargs, count)
     _refuse_missing(values, program)
     theta, log_volume = program.unconstrain(values)
@@ -198,7 +198,7 @@ def fit_mcmc(
     args: tuple[object, ...],
     kwargs: Mapping[str, Any],
 ) -> Fit:
-    """Runs an ``MCMC``, or takes the samples of one that has run."""
+    """Runs an ``MCMC``, or uses the samples of one that has already run."""
     seconds = Seconds()
     fields = ("hmc_state.diverging",) * isinstance(mcmc.sampler, DiscreteHMCGibbs | HMCGibbs)
     if mcmc.last_state is None:
@@ -220,13 +220,13 @@ def fit_mcmc(
 
 
 def diverging_of(mcmc: MCMC) -> jax.Array | None:
-    """Which draws diverged, where the sampler keeps account of it; else None."""
+    """Which draws diverged, if the sampler records it, else None."""
     fields = mcmc.get_extra_fields(group_by_chain=True)
     return next((a for name, a in fields.items() if name.rpartition(".")[2] == "diverging"), None)
 
 
 def fit_draws(name: str, draws: Mapping[str, ArrayLike], program: Program) -> Fit:
-    """Takes given draws ``{latent: (draw, *shape)}`` or ``{latent: (chain, draw, *shape)}``."""
+    """The fit of draws from the user, ``{latent: (draw, *shape)}`` or ``{latent: (chain, draw, *shape)}``."""
     grouped = {}
     for latent in program.latents:
         if latent.name not in draws:

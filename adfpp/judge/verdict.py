@@ -1,8 +1,7 @@
 """Verdicts: a grade and its reasons as data, and the thresholds that decide them.
 
-A ``Verdict`` is data until it is printed: the wording of each reason stands in ``Cause`` and nowhere else, and no part
-of the package reads words back. What may be changed here: the thresholds, the wording, and which cause leads to which
-grade.
+A ``Verdict`` is data until it is printed: the wording of each reason is in ``Cause`` only, and no part of the package
+reads the words. The thresholds, the wording, and which cause leads to which grade may be changed here.
 """
 
 import math
@@ -22,16 +21,16 @@ from adfpp.learn.importance import GOOD_K
 SAME, CLOSE, ROUGH = 0.05, 0.3, 1.0
 NOISE = 3.0  # standard errors of the reference that are added to a limit: a difference below them may be chance
 R_HAT, ESS = 1.01, 400.0  # Vehtari et al. (2021): draws that miss these are not a clean reference
-HOPELESS_R_HAT, HOPELESS_ESS = 1.1, 50.0  # draws that miss these say nothing about the posterior
+HOPELESS_R_HAT, HOPELESS_ESS = 1.1, 50.0  # draws that miss these carry no information about the posterior
 
 _UNCALIBRATED = 1e-3  # p-value of the predictions; a well-calibrated check crosses it once in a thousand
-_MANY_REFUSED = 0.05  # share of rows without which a posterior is one of other data
+_MANY_REFUSED = 0.05  # share of refused rows above which the posterior is not that of the data
 _MOST_EFFECTIVE = 0.9  # share of effective draws above which heavy tails of the weights concern the far tails alone
 _NAMED_ROWS = 5  # rows named in a message
 
 
 class Grade(StrEnum):
-    """How good an answer is: the first eight are grades of a comparison, the others those of a self-check."""
+    """How good a posterior is: the first eight are grades of a comparison, the others those of a self-check."""
 
     AS_GOOD = "as good as the reference can tell"
     CLOSE = "close"
@@ -49,17 +48,17 @@ class Grade(StrEnum):
 
 
 class Weight(IntEnum):
-    """What a reason means for the posterior that it is about."""
+    """The consequence of a reason for the use of the posterior."""
 
-    STOP = 0  # it is not to be used
-    IMPROVE = 1  # another method should be run before it is relied on
-    NOTE = 2  # it should be known
+    STOP = 0  # the posterior should not be used
+    IMPROVE = 1  # another method should be run before the posterior is used
+    NOTE = 2  # the user should know the reason
 
 
 class Cause(Enum):
     """Everything that a verdict can give as a reason, with its wording; figures are filled in by ``str.format``."""
 
-    # of a run beside a reference
+    # for a run that is compared with a reference
     ERRORS = (
         "means within {error:.2f} sd (the reference's own error is {noise:.2f}), sds {low:.2f} to {high:.2f} times the "
         "reference's"
@@ -71,15 +70,15 @@ class Cause(Enum):
     REMARK = "{remark}"
     UNCLEAN = "but the reference is not clean"
     NO_REFERENCE = "{reference} did not converge. Give it {advice} or look at adfpp.check"
-    # of a reference
+    # for a reference
     APPROXIMATION = "an approximation, not the truth"
     HIGH_R_HAT = "R-hat {r_hat:.3f} of {parameter}, above {limit:g}"
     LOW_ESS = "ESS {ess:.0f} of {parameter}, below {limit:g}"
     ENUMERATED = "exact, all {count} combinations enumerated"
     CLEAN = "R-hat at most {r_hat:.3f}, ESS at least {ess:.0f}{divergences}"
-    # of a posterior that is checked by itself
+    # for a posterior in a self-check
     MANY_REFUSED = "{share:.0%} of the rows were refused: look at info.status, and correct the data or the likelihood"
-    SOME_REFUSED = "{share:.2%} of the rows were refused and are no part of the posterior: look at info.status"
+    SOME_REFUSED = "{share:.2%} of the rows were refused and are not part of the posterior: look at info.status"
     ORDER_DECIDES = (
         "a mean lies {shift:.2g} posterior sds from the average over random orders of the same rows: the order of the "
         "rows decides the result. Shuffle them (run(..., shuffle=True)) or run EP"
@@ -95,16 +94,13 @@ class Cause(Enum):
     )
     LIGHT_TAILS = (
         "the far tails are lighter than those of the true posterior (k-hat {k_hat:.2f}, although {effective:.0%} of "
-        "the draws are effective): do not report probabilities below a percent or so"
+        "the draws are effective): do not report probabilities below about 1 %"
     )
     HEAVY_WEIGHTS = (
         "the importance weights are heavy-tailed (k-hat {k_hat:.2f}): the posterior misses part of the true "
         "posterior's mass. Before intervals or tail probabilities are reported, {cure}"
     )
-    MISFIT = (
-        "the rows did not fall where the {predictions} expected them (p = {p:.1g}): the model does not fit the data"
-        "{also}"
-    )
+    MISFIT = "the rows do not agree with the {predictions} (p = {p:.1g}): the model does not fit the data{also}"
     NOT_SETTLED = (
         "EP has {settling}. Give it more max_sweeps, a smaller damping, schedule='sequential' or power=0.5; or run "
         "{sampler}"
@@ -117,22 +113,25 @@ class Cause(Enum):
         "the site approximations of prior factors ({factors}) are held back, because the factors could not be visited "
         "again: run {sampler}"
     )
+    PRIORS_REFUSED = (
+        "the prior of {latents} could not be used, so that the latents in it are not learned from it: run {sampler}"
+    )
     NEVER_DRAWN = (
         "a value of a discrete latent is so improbable that it was never drawn: importance weights cannot tell whether "
-        "it is as improbable as that. Where this latent depends on others, compare with Gibbs sampling"
+        "it really is so improbable. If this latent depends on others, compare with Gibbs sampling"
     )
-    NOTHING = "nothing was found against it"
-    NOTHING_ELSE = "nothing else was found against it as the posterior of this model"
+    NOTHING = "no problem was found"
+    NOTHING_ELSE = "no other problem was found, for a posterior of this model"
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason of a verdict; ``str`` makes the words.
+    """One reason of a verdict; ``str`` gives it in words.
 
     Attributes:
-        cause: What it is about.
-        figures: The numbers and names that its wording takes.
-        weight: What it means for the grade.
+        cause: The kind of reason, with its wording.
+        figures: The numbers and names that are filled into the wording.
+        weight: The consequence for the grade.
     """
 
     cause: Cause
@@ -148,8 +147,8 @@ class Verdict:
     """A grade and the reasons for it.
 
     Attributes:
-        grade: How good the answer is.
-        reasons: Why, and what to do; the most important first.
+        grade: How good the posterior is.
+        reasons: The reasons, with advice; the most important first.
     """
 
     grade: Grade
@@ -182,13 +181,13 @@ class Errors:
     """The largest errors of a run, in the units of its reference.
 
     Attributes:
-        error: Largest error of a mean in sds of the reference; of discrete latents twice that of a probability.
-        noise: The reference's Monte-Carlo standard error of it.
+        error: Largest error of a mean in sds of the reference; for discrete latents twice the error of a probability.
+        noise: The reference's Monte-Carlo standard error of that mean.
         low: Smallest ratio of an sd to the reference's.
-        high: Largest.
+        high: Largest ratio of an sd to the reference's.
         sd_noise: Monte-Carlo standard error of these ratios.
         worst: The parameter with the largest error.
-        discrete: Whether all parameters are discrete: there are no sds then.
+        discrete: Whether all parameters are discrete, so that sds do not matter.
     """
 
     error: float
@@ -201,7 +200,7 @@ class Errors:
 
     @property
     def sd_error(self) -> float:
-        """The largest relative error of an sd, of one too small as of one too large."""
+        """The largest relative error of an sd, whether it is too small or too large."""
         return 0.0 if self.discrete else _relative_error(self.low, self.high)
 
     def within(self, limit: float) -> bool:
@@ -214,17 +213,17 @@ def verdict_beside_reference(errors: Errors, cure: str, remarks: Sequence[str] =
     """Grades a run by its distance from a reference.
 
     Args:
-        errors: Its largest errors.
-        cure: What to run instead of a rough run.
-        remarks: What else is to be said of the run.
-        unclean: Whether the reference itself is in doubt.
+        errors: The largest errors of the run.
+        cure: The method to run instead of a rough run.
+        remarks: Further remarks on the run.
+        unclean: Whether there are doubts about the reference.
     """
     also = [Reason(Cause.REMARK, {"remark": remark}) for remark in remarks]
     also += [Reason(Cause.UNCLEAN)] * unclean
     needed = [errors.error] if errors.discrete else [errors.error, errors.low, errors.high]
     if not np.isfinite(needed).all():
         return Verdict(Grade.FAILED, (Reason(Cause.NOT_FINITE, weight=Weight.STOP), *also))
-    if errors.discrete:  # the error is twice that of a probability
+    if errors.discrete:  # the error is twice the error of a probability
         distance = Reason(Cause.PROBABILITIES, {"error": 0.5 * errors.error, "noise": 0.5 * errors.noise})
     else:
         figures = {"error": errors.error, "noise": errors.noise, "low": errors.low, "high": errors.high}
@@ -247,11 +246,11 @@ class Settling:
     """How a run of EP ended.
 
     Attributes:
-        converged: Whether its sites have settled.
-        sweeps: Sweeps that it made.
+        converged: Whether the site approximations have settled.
+        sweeps: Number of sweeps.
         last_step: How far the last sweep would have moved the belief undamped, in sds; infinite without a sweep.
         held_rows: Rows whose site approximations are held back.
-        held_priors: Prior factors of which the same is true.
+        held_priors: Prior factors whose site approximations are held back.
     """
 
     converged: bool
@@ -262,7 +261,7 @@ class Settling:
 
     @classmethod
     def of(cls, info: EPInfo) -> "Settling":
-        """What the info of a run says of it."""
+        """The end of a run, from its info."""
         return cls(
             bool(info.converged),
             int(info.sweeps),
@@ -277,26 +276,27 @@ class Settling:
             return f"settled after {made}"
         if not self.sweeps:
             return "not settled: it made no sweep"
-        return f"not settled after {made}: the last would move it by {self.last_step:.2g} posterior sds"
+        return f"not settled after {made}: the last one would move the belief by {self.last_step:.2g} posterior sds"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a self-check has measured; NaN where it did not look.
+    """The measurements of a self-check; NaN for those that were not made.
 
     Attributes:
         k_hat: Pareto k̂ of the importance weights.
-        effective: Share of effective draws among those weighed.
+        effective: Number of effective draws over the number of draws.
         sd_noise: Relative error of the sds that the weights give, one standard error.
         error: How far the weights move a mean, in posterior sds.
-        sd_ratio: Smallest and largest ratio of an sd to what the weights make of it.
+        sd_ratio: Smallest and largest ratio of an sd to the sd that the weights give.
         exact: Whether the weights are exact, because all values of θ were enumerated.
         never_drawn: Whether a value of a discrete latent was never drawn.
-        order_shift: Distance of a mean from where random orders lead.
+        order_shift: Largest distance of a mean from its average over random orders of the rows.
         order_spread: Sd of a mean over random orders.
         calibration: P-value of the rows' ranks among their predictions.
         refused: Share of refused rows.
-        static: Whether the parameters stay what they are (no dynamics).
+        refused_priors: Latents whose prior factors were refused.
+        static: Whether the parameters are constant (no dynamics).
         settling: How EP ended; None for ADF.
         discrete: Whether the model has discrete latents, which NUTS does not sample.
     """
@@ -312,6 +312,7 @@ class Evidence:
     order_spread: float
     calibration: float
     refused: float
+    refused_priors: tuple[str, ...]
     static: bool
     settling: Settling | None
     discrete: bool
@@ -323,14 +324,14 @@ class Evidence:
 
     @property
     def cure(self) -> str:
-        """What is left to be run."""
+        """The methods that can be run instead, as advice."""
         return f"run EP or {self.sampler}" if self.settling is None else f"run {self.sampler}"
 
 
 def verdict_by_itself(seen: Evidence) -> Verdict:
-    """Grades a posterior by what a self-check has measured."""
+    """Grades a posterior by the measurements of a self-check."""
     reasons = [*_of_settling(seen), *_of_refusals(seen), *_of_order(seen)]
-    if not any(r.weight == Weight.STOP for r in reasons):  # weights of a posterior that is far off say little
+    if not any(r.weight == Weight.STOP for r in reasons):  # else the weights carry little information
         reasons += _of_weights(seen)
     reasons += _of_calibration(seen)
     reasons.sort(key=lambda reason: reason.weight)
@@ -350,7 +351,7 @@ def verdict_by_itself(seen: Evidence) -> Verdict:
 
 
 def _of_settling(seen: Evidence) -> list[Reason]:
-    """Of EP that has not settled. Good weights that find it near the true posterior are excuse enough to use it."""
+    """The reasons if EP has not settled. It may still be used if good weights find it near the true posterior."""
     settling = seen.settling
     if settling is None or settling.converged:
         return []
@@ -369,9 +370,13 @@ def _of_settling(seen: Evidence) -> list[Reason]:
 
 
 def _of_refusals(seen: Evidence) -> list[Reason]:
+    out = []
+    if seen.refused_priors:
+        figures = {"latents": named([repr(name) for name in seen.refused_priors]), "sampler": seen.sampler}
+        out.append(Reason(Cause.PRIORS_REFUSED, figures, Weight.STOP))
     if seen.refused > _MANY_REFUSED:
-        return [Reason(Cause.MANY_REFUSED, {"share": seen.refused}, Weight.STOP)]
-    return [Reason(Cause.SOME_REFUSED, {"share": seen.refused})] if seen.refused > 0.0 else []
+        return [*out, Reason(Cause.MANY_REFUSED, {"share": seen.refused}, Weight.STOP)]
+    return [*out, Reason(Cause.SOME_REFUSED, {"share": seen.refused})] if seen.refused > 0.0 else out
 
 
 def _of_order(seen: Evidence) -> list[Reason]:

@@ -23,8 +23,8 @@ from adfpp.engine.kernel import Draws, Moving, visit_prior, visit_rows
 from adfpp.engine.status import RowInfo, Status, is_refused
 from adfpp.engine.tilt import Moments
 from adfpp.learn.explain import Explanation
-from adfpp.learn.keys import PickledByFields
-from adfpp.learn.learner import Learner, checked_prior, state_of
+from adfpp.learn.keys import PickledByFields, checked_key
+from adfpp.learn.learner import Learner, checked_prior, refuse_tracers, state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result, Run
 from adfpp.learn.session import Call
@@ -38,6 +38,7 @@ from adfpp.learn.stream import (
     progress,
     stretches,
     suitable_chunk,
+    warn_of_priors,
 )
 from adfpp.model import Model, ModelError, Program, local_posterior
 from adfpp.model.environment import Same
@@ -48,7 +49,7 @@ ADFResult = Result
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("belief", "rows", "clock", "setup", "rng_key", "priors"),
+    data_fields=("belief", "rows", "clock", "setup", "rng_key", "priors", "prior_status"),
     meta_fields=("fingerprint",),
 )
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class ADFState(PickledByFields):
         priors: ``{key: (E, numbers)}`` site approximations of the prior factors, which belong to latents whose prior
             depends on other latents. These factors are visited again at the end of every batch, so that the scales of
             groups are learned on a stream.
+        prior_status: ``{key: ()}`` the ``Status`` code of each of these factors at its last visit.
         fingerprint: Identifies the model, family, dtype and latents that the state belongs to. It is not an array: JAX
             treats it as part of the state's structure.
     """
@@ -75,6 +77,7 @@ class ADFState(PickledByFields):
     setup: Any
     rng_key: jax.Array
     priors: dict[str, jax.Array]
+    prior_status: dict[str, jax.Array]
     fingerprint: str | None = None
 
     def _replace(self, **changes: object) -> "ADFState":
@@ -97,7 +100,6 @@ class RowRefused(ValueError):
         self.row, self.status, self.result = row, status, result
 
 
-_RESERVED = frozenset("rng_key strict shuffle progress_bar info state prior chunk_size snapshots".split())
 _OFTEN = 8  # calls with the same odd length after which it is worth compiling a function that cuts the info to it
 
 
@@ -132,7 +134,7 @@ class ADF(Learner):
         rows: Sequence[str] | None = None,
     ) -> None:
         """Checks the options. The model is read at the first call with data, which shows the shapes."""
-        super().__init__(model, family, moments, rows, _RESERVED, revisited=False)
+        super().__init__(model, family, moments, rows, revisited=False)
         self.dynamics = dynamics if dynamics is not None else Static()
         self._takes_dt = "dt" in inspect.signature(model).parameters
         self._lengths: Counter[int] = Counter()
@@ -157,12 +159,13 @@ class ADF(Learner):
         """Makes the state before any row. Only the shapes of the data are used.
 
         Args:
-            rng_key: Key, stored in the state for moment rules that draw random points.
+            rng_key: Key (or a whole number), stored in the state for moment rules that draw random points.
             *args: The model's arguments.
             prior: A ``Posterior`` that replaces the model's prior (posterior as prior), of this model or of another
                 with the same latents; or ``{latent: distribution}``, which replaces the priors of some latents.
             **kwargs: The model's keyword arguments.
         """
+        key = checked_key(rng_key, "adf.init")
         call = self.resolve(args, self.without_dt(kwargs)[0])
         program = call.program
         self.session.check(call)
@@ -175,7 +178,9 @@ class ADF(Learner):
             setup = self.dynamics.setup(cast(Gaussian, program.family), places, belief)
         self.session.latest = program
         zero = jnp.zeros((), program.dtype)
-        return ADFState(belief, jnp.zeros((), int), zero, setup, jnp.array(rng_key), priors, program.fingerprint)
+        statuses = {key: jnp.zeros((), jnp.int32) for key in priors}
+        rows = jnp.zeros((), int)
+        return ADFState(belief, rows, zero, setup, jnp.array(key), priors, statuses, program.fingerprint)
 
     def _refuse_moving(self, program: Program) -> None:
         if not program.family.gaussian and not isinstance(self.dynamics, Static):
@@ -187,14 +192,16 @@ class ADF(Learner):
 
     # ------------------------------------------------------------------------------------------ updating
 
-    def update(self, state: ADFState, *args: Any, strict: bool = False, **kwargs: Any) -> tuple[ADFState, ADFInfo]:
+    def update(
+        self, state: ADFState | ADFResult, *args: Any, strict: bool = False, **kwargs: Any
+    ) -> tuple[ADFState, ADFInfo]:
         """Updates a state with some rows, in order.
 
         It can be used inside ``jax.jit``, ``vmap`` and ``scan``. It waits for the result only if ``strict``, and
         in the first few calls with a length that is not a power of two, whose info comes back as NumPy arrays.
 
         Args:
-            state: The state before these rows.
+            state: The state before these rows, or a result that contains it.
             *args: The model's arguments, any number of rows.
             strict: Whether to raise ``RowRefused`` at the first row that was refused.
             **kwargs: The model's keyword arguments; also ``dt``, ``(n,)`` time since the row before, for dynamics.
@@ -202,6 +209,7 @@ class ADF(Learner):
         Returns:
             ``(state, info)`` with ``info.log_z``, ``info.status`` and ``info.error`` of shape ``(n,)``.
         """
+        state = cast(ADFState, state_of(state, ADFState))
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self.without_dt(kwargs)
@@ -248,7 +256,7 @@ class ADF(Learner):
         self,
         rng_key: jax.Array,
         *args: Any,
-        state: ADFState | None = None,
+        state: ADFState | ADFResult | None = None,
         prior: GivenPrior = None,
         shuffle: bool = False,
         progress_bar: bool = True,
@@ -265,7 +273,7 @@ class ADF(Learner):
         Args:
             rng_key: Key, for ``init`` and for shuffling.
             *args: The model's arguments: the whole stream. NumPy memory maps are read a chunk at a time.
-            state: The state to continue from; the prior when None.
+            state: The state or result to continue from; the prior when None.
             prior: As in ``init``.
             shuffle: Whether to absorb the rows in random order. Do so for data sets that are not time series: the
                 result of one pass over rows that are sorted by label or group is far from the posterior.
@@ -288,6 +296,10 @@ class ADF(Learner):
             raise ValueError(f"chunk_size must be at least 1; it is {chunk_size}.")
         if snapshots is not None and snapshots < 1:
             raise ValueError(f"snapshots must be a number of rows, at least 1; it is {snapshots}.")
+        refuse_tracers("adf.run", "Use adf.init and adf.update there.", rng_key, args, kwargs, state)
+        rng_key = checked_key(rng_key, "adf.run")
+        if state is not None:
+            state = cast(ADFState, state_of(state, ADFState))
         options = {"state": state, "prior": prior, "shuffle": shuffle, "chunk_size": chunk_size}
         kwargs, gaps = self.without_dt(kwargs)
         init_key, shuffle_key = jax.random.split(rng_key)
@@ -334,6 +346,8 @@ class ADF(Learner):
                 bar(stop - first, log)
         result = reached(state, log.seen)
         log.warn()
+        self.session.check_at(call, result.state.belief)
+        warn_of_priors(program.latents_of_priors(result.state.prior_status), stacklevel=3)
         return result
 
     def get_local(self, state: ADFState | ADFResult, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -349,7 +363,7 @@ class ADF(Learner):
             For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        state = cast(ADFState, state_of(state))
+        state = cast(ADFState, state_of(state, ADFState))
         belief = state.belief
         call = self.resolve(args, self.without_dt(kwargs)[0])
         self.session.refuse_foreign(state, call.program)
@@ -381,13 +395,16 @@ def _absorb(
     )
     there = jnp.arange(rows[0].shape[0]) < count
     absorbed = jnp.sum(there & ~is_refused(info.status)).astype(state.rows.dtype)
-    priors = state.priors
+    priors, statuses = state.priors, state.prior_status
     if priors:
         groups = {g.key: g.factors for some in program.prior_factors.values() for g in some if g.key in priors}
         one = jnp.ones((), belief.mean.dtype)
         inputs = program.prior_inputs(shared)
-        belief, priors, _ = visit_prior(program.family, groups, belief, priors, inputs, Exchange(one, one))
-    after = state._replace(belief=belief, rows=state.rows + absorbed, clock=moving.clock, priors=priors)
+        belief, priors, infos = visit_prior(program.family, groups, belief, priors, inputs, Exchange(one, one))
+        statuses = {key: now.status.astype(jnp.int32) for key, now in infos.items()}
+    after = state._replace(
+        belief=belief, rows=state.rows + absorbed, clock=moving.clock, priors=priors, prior_status=statuses
+    )
     return after, info
 
 

@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+from jax.core import Tracer
+
 from adfpp.engine.families import Family, asked_family
 from adfpp.engine.tilt import Moments, moments_named
 from adfpp.learn.explain import Explanation, explanation
@@ -24,7 +27,6 @@ class Learner:
         family: The family as the user gave it.
         moments: The moment rules as the user gave them.
         rows: Names of the arguments that carry rows. When None, they are derived from the model.
-        reserved: Names that the learner's own methods use for options.
         revisited: Whether priors that are matched by moments are factors, which are visited repeatedly.
     """
 
@@ -34,7 +36,6 @@ class Learner:
         family: str | Family | Mapping[str, str],
         moments: str | Moments,
         rows: Sequence[str] | None,
-        reserved: frozenset[str],
         revisited: bool,
     ) -> None:
         if not callable(model):
@@ -44,7 +45,7 @@ class Learner:
         self.moments = moments_named(moments)
         self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
         self._revisited = revisited
-        clashes = sorted(reserved & set(inspect.signature(model).parameters))
+        clashes = sorted(_option_names(type(self)) & set(inspect.signature(model).parameters))
         if clashes:
             kind = type(self).__name__
             raise ValueError(
@@ -98,9 +99,50 @@ def _remade(kind: type[Learner], model: ModelReference, options: dict[str, Any],
     return learner
 
 
-def state_of(state: object) -> Any:
-    """Returns the state of a result; a state is returned as it is."""
-    return state.state if isinstance(state, Result) else state
+def state_of(state: object, *kinds: type) -> Any:
+    """Returns the state of a result; a state is returned as it is.
+
+    Args:
+        state: The state or result that the user passed.
+        *kinds: The classes of states that are taken; any class if there are none.
+
+    Raises:
+        TypeError: When it is something else.
+    """
+    found = state.state if isinstance(state, Result) else state
+    if kinds and not isinstance(found, kinds):
+        raise TypeError(
+            f"state must be {' or '.join(kind.__name__ for kind in kinds)}, or a result that contains one; it is a "
+            f"{type(found).__name__}. update returns two values: state, info = adf.update(state, ...). To start from a "
+            "Posterior, or from the state of another learner, pass prior=learner.get_posterior(state) to init or run."
+        )
+    return found
+
+
+def refuse_tracers(method: str, instead: str, *values: object) -> None:
+    """Refuses to run inside a JAX transformation what reads numbers in Python.
+
+    Args:
+        method: The method, in words.
+        instead: What to do instead.
+        *values: Arguments of the method.
+
+    Raises:
+        TypeError: When one of the values is traced.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values)):
+        raise TypeError(
+            f"{method} reads the numbers that it computes, in Python, so that it cannot run inside jax.jit, vmap, scan "
+            f"or another transformation. {instead}"
+        )
+
+
+def _option_names(kind: type[Learner]) -> set[str]:
+    """The names of all parameters of the methods that take the model's arguments."""
+    methods = [getattr(kind, name, None) for name in ("explain", "init", "update", "run", "get_local")]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = [p for m in methods if m is not None for p in inspect.signature(m).parameters.values()]
+    return {p.name for p in parameters if p.kind in kinds}
 
 
 def checked_prior(prior: GivenPrior) -> GivenPrior:

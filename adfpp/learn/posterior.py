@@ -19,7 +19,8 @@ from numpyro.infer import init_to_value
 
 from adfpp.engine.families import Family
 from adfpp.learn.importance import Reweighted, enumerated, reweighted
-from adfpp.model import Joint, Latent, Program, stripped
+from adfpp.learn.keys import checked_key
+from adfpp.model import Joint, Latent, Program, refuse_clashes, stripped
 from adfpp.model.discrete import combinations, levels, log_joint_of
 
 _DRAWS = 1 << 13  # for moments that have no formula
@@ -59,6 +60,7 @@ class Posterior:
     @cached_property
     def distribution(self) -> dist.Distribution:
         """The belief as a NumPyro distribution of the flat unconstrained vector ``(N,)``."""
+        self.program.refuse_lower_precision()
         if not self.family.gaussian:
             return _BeliefDistribution(self.family, self.belief, self.program.size)
         mean, scale = self.belief
@@ -167,6 +169,7 @@ class Posterior:
         missing = [s.name for s in self.latents if s.name not in values]
         if missing:
             raise ValueError(f"log_prob needs a value for every latent; missing: {missing}.")
+        self.program.refuse_lower_precision()
         flat, log_volume = self.program.unconstrain(values)
         log_density: Any = self.distribution.log_prob(flat)
         return log_density - log_volume
@@ -196,6 +199,8 @@ class Posterior:
 
     def draw(self, rng_key: jax.Array, count: int) -> jax.Array:
         """Draws ``count`` independent samples ``(count, N)`` of the flat vector."""
+        rng_key = checked_key(rng_key)
+        self.program.refuse_lower_precision()
         if not self.family.gaussian:
             return self.family.sample(rng_key, self.belief, count)
         mean, scale = self.belief
@@ -229,6 +234,7 @@ class Posterior:
             Weighted draws with their Pareto k̂: ``mean()``, ``sd()``, ``sample(key, shape)``, ``k_hat``, ``ess``,
             ``log_evidence``.
         """
+        refuse_clashes(self.program.model, Posterior.reweighted, args)
         joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
         counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
         every = combinations(self.program)

@@ -6,6 +6,7 @@ itself stores only which leaves of its calls are rows and which are shared array
 """
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,14 +22,14 @@ from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.start import Prior, Start, begin
-from adfpp.learn.stream import DataArray
+from adfpp.learn.stream import DataArray, RowsMarked
 from adfpp.model import READING, Layout, Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
-from adfpp.model.arguments import Structure, canonical_dtype
+from adfpp.model.arguments import Structure, canonical_dtype, refuse_overflow
 from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
-from adfpp.model.priors import Block, Projection
+from adfpp.model.priors import Block, PriorError, Projection
 
-_MOST_PROGRAMS = 32  # a program and its compiled code take up to a thousand memory maps, and a process may have 65,530
+_MOST_PROGRAMS = 16  # a program's compiled code takes up to 1,500 memory maps, and a process may have 65,530
 
 
 class Call(NamedTuple):
@@ -161,7 +162,8 @@ class Session:
             treedef,
             jax.config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]
             *[
-                ((a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
+                # a table or a masked array may have the shape and dtype of an array that was taken before
+                (type(a), (a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
                 for i, a in enumerate(leaves)
             ],
         )
@@ -184,6 +186,9 @@ class Session:
         if length == 0 or any(a.shape[0] != length for a in rows):
             _refuse_lengths(call)
         program = known.entry.program
+        if not key[1]:
+            names = [n for kind in ("row", "shared") for n in program.layout.leaf_names(kind)]
+            refuse_overflow(names, [*rows, *shared])
         if program.pinned is not None and not call.traced and not program.fits(shared):
             raise ModelError(
                 "An argument that sets the support of a latent has changed: the belief is stored in the "
@@ -258,6 +263,16 @@ class Session:
                 entry.checked = True
                 del self._checks[entry]
 
+    def check_at(self, call: Call, belief: Any) -> None:
+        """Warns if the rows of a finished run do not add up at its belief, although they did at other values of θ."""
+        if call.traced:
+            return
+        try:
+            with _PROGRAMS.lock:
+                RowCheck(call.program).at(belief.mean, call.rows, call.shared)
+        except ModelError as error:
+            warnings.warn(f"The result is not the posterior of this model. {error}", RowsMarked, stacklevel=3)
+
     # ------------------------------------------------------------------------------------------ priors
 
     def prior(self, call: Call, prior: GivenPrior, revisited: bool) -> Prior:
@@ -306,6 +321,7 @@ class Session:
 
     def start(self, call: Call, prior: GivenPrior, revisited: bool) -> tuple[Prior, Start]:
         """Computes the prior, and the belief before any row in new buffers. The arguments are those of ``prior``."""
+        _refuse_traced(call)
         with _PROGRAMS.lock, call.entry.lock:
             kept = call.entry.start.get(revisited)
             if prior or kept is None or not _same(kept[0], call.shared):
@@ -314,6 +330,7 @@ class Session:
                 sampler = program.prior_sampler(call.shared, prior if isinstance(prior, Mapping) else None)
                 inputs = program.prior_inputs(call.shared)
                 first = begin(program.family, program.size, program.dtype, blocks, inputs, sampler)
+                refuse_improper(program, first)
                 kept = ([np.array(a) for a in call.shared], (blocks, first))
                 if not prior:
                     call.entry.start[revisited] = kept
@@ -353,6 +370,23 @@ def refuse_foreign(fingerprint: str | None, size: int, program: Program) -> None
     )
 
 
+def refuse_improper(program: Program, first: Start) -> None:
+    """Refuses an initial belief that the dtype cannot express, with a message that names the latents."""
+    mean = np.asarray(first.belief.mean)
+    sd = np.asarray(program.family.spread(first.belief, program.size))
+    unknown = np.isnan(mean) | np.isnan(sd)
+    gaussian = np.isfinite(mean) & np.isfinite(sd) & (sd > 0)  # a native belief may have an infinite moment, or be sure
+    for latent in program.latents:
+        at = latent.where
+        if unknown[at].any() or (latent.native is None and not gaussian[at].all()):
+            raise PriorError(
+                f"The belief before any row is not proper in {np.dtype(program.dtype)}: latent {latent.name!r} has the "
+                f"mean {mean[at][0]:.4g} and the standard deviation {sd[at][0]:.4g}. Its prior, or that of a latent "
+                "above it, is too wide or too narrow for the dtype. Use a prior of a realistic scale, or float64 "
+                "(jax_enable_x64)."
+            )
+
+
 def posterior_blocks(program: Program, prior: Posterior) -> list[Block]:
     """Converts another posterior's belief to this program's order of latents."""
     theirs = {latent.name: latent for latent in prior.latents}
@@ -387,6 +421,19 @@ def _refuse_lengths(call: Call) -> None:
     if not all(lengths.values()):
         raise ModelError(f"No rows: the arguments that carry them have lengths {lengths}. Pass at least one row.")
     raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
+
+
+def _refuse_traced(call: Call) -> None:
+    """Refuses shared arrays without values, on which the prior may depend."""
+    layout = call.program.layout
+    names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "shared"]
+    traced = [n for n, a in zip(names, call.shared, strict=True) if isinstance(a, Tracer)]
+    if traced:
+        raise ModelError(
+            f"Argument {traced[0]!r} is traced, and all rows share it: the prior is computed from the values of such "
+            "arrays. Call init outside of jax.jit, vmap and scan, and only update inside; or, if the array carries "
+            "rows, name it in rows=(...)."
+        )
 
 
 def _same(kept: Sequence[np.ndarray], shared: Sequence[DataArray]) -> bool:

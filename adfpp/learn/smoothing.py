@@ -23,6 +23,7 @@ from adfpp.engine.status import RowInfo, Status, VisitInfo, is_refused
 from adfpp.learn.adf import ADF, checked_gaps
 from adfpp.learn.ep.iterate import History, Limits, Progress, Schedule, Step, iterate
 from adfpp.learn.ep.sweeps import Sites
+from adfpp.learn.learner import refuse_tracers
 from adfpp.learn.passes import Passes, Replayed
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.stream import DataArray, Log, NotConverged
@@ -118,6 +119,7 @@ def smooth(
         **kwargs: The model's keyword arguments.
     """
     _check(adf, sweeps, tol)
+    refuse_tracers("adfpp.smooth", "Call it in a Python loop, one stream at a time.", rng_key, args, kwargs, dt)
     if dt is not None:
         kwargs = {**kwargs, "dt": dt}
     own, gaps = adf.without_dt(kwargs)

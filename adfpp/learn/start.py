@@ -19,6 +19,7 @@ from adfpp.model import PriorGroup, block_of_draws
 from adfpp.model.priors import Block, prior_draws
 
 _DRAWS = 4096
+_LARGEST_DRAW = 1e100  # its square is a number, and it is larger than all float32 numbers
 
 
 class Base(NamedTuple):
@@ -73,6 +74,11 @@ class Start(NamedTuple):
 
 def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
     """Makes the Gaussian part of a prior from its blocks."""
+    return Base(*(jnp.asarray(a, dtype) for a in _base_of(blocks, size)))
+
+
+def _base_of(blocks: Sequence[Block], size: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Root, centre and constant of the Gaussian part of a prior, in float64."""
     roots, centres, constant = [], [], 0.0
     for block in blocks:
         wide = np.zeros((len(block.where), size))
@@ -83,7 +89,7 @@ def base_of(blocks: Sequence[Block], size: int, dtype: np.dtype) -> Base:
         constant += np.linalg.slogdet(inverse)[1] - 0.5 * len(block.where) * math.log(2.0 * math.pi)
     root = np.concatenate(roots) if roots else np.zeros((0, size))
     centre = np.concatenate(centres) if centres else np.zeros(0)
-    return Base(jnp.asarray(root, dtype), jnp.asarray(centre, dtype), jnp.asarray(constant, dtype))
+    return root, centre, constant
 
 
 def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBase:
@@ -119,19 +125,20 @@ def begin(
     blocks, factors = prior
     if not factors:
         return Start(family.start(blocks, size, dtype), {})
-    draws = prior_draws(sampler, _DRAWS) if any(block is None for _, block in factors) else None
+    draws = None
+    if any(block is None for _, block in factors):
+        draws = _usable(prior_draws(sampler, _DRAWS))
     if not family.sites_in_field:
         return _begin_in_theta(family, size, dtype, blocks, factors, draws)
-    base = base_of(blocks, size, np.dtype(float))
-    root = np.asarray(base.root, float)
-    precision, slope = root.T @ root, root.T @ np.asarray(base.centre, float)
+    root, centre, _ = _base_of(blocks, size)
+    precision, slope = root.T @ root, root.T @ centre
     sites = {}
     for group, block in factors:
         matrix, offset = _fields(group.factors, size, dtype, inputs)
         own = np.arange(group.latent.where.start, group.latent.where.stop)
         rows = []
         for a, b in zip(matrix, offset, strict=True):
-            nu, weight = _first_site(a, b, own, block, draws)
+            nu, weight = _first_site(a, b, own, block, draws, dtype)
             precision += a.T @ weight @ a
             slope += a.T @ (nu - weight @ b)
             i, j = np.tril_indices(len(b))
@@ -145,13 +152,26 @@ def begin(
     return Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
 
 
+def _usable(draws: np.ndarray) -> np.ndarray:
+    """Draws without NaN, and with finite numbers in the place of infinite ones.
+
+    A vague prior of a variance, such as an inverse gamma of shape 0.001, has its mass where a dtype overflows. Draws
+    of the latents below it are then infinite, or NaN as differences of infinite numbers.
+    """
+    numbers = np.where(np.isnan(draws), 0.0, draws)
+    kept = ~np.isnan(draws).any(1)
+    if kept.sum() >= len(draws) // 8:  # enough for quartiles; with fewer, NaN counts as an unknown number near 0
+        numbers = numbers[kept]
+    return np.clip(numbers, -_LARGEST_DRAW, _LARGEST_DRAW)
+
+
 def _fields(factors: Factor, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]) -> tuple[np.ndarray, np.ndarray]:
     matrix, offset = jax.jit(factors.matrices)(jnp.zeros(size, dtype), *inputs)
     return np.asarray(matrix, float), np.asarray(offset, float)
 
 
 def _first_site(
-    a: np.ndarray, b: np.ndarray, own: np.ndarray, block: Block | None, draws: np.ndarray | None
+    a: np.ndarray, b: np.ndarray, own: np.ndarray, block: Block | None, draws: np.ndarray | None, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
     """Slope ``(k,)`` and precision ``(k, k)`` of a factor's initial site.
 
@@ -176,13 +196,17 @@ def _first_site(
         assert draws is not None
         touched = np.flatnonzero(np.abs(a).max(0))
         values = (draws[:, touched] @ a[:, touched].T + b) @ directions
-        centre, spread = _robust(values)
+        centre, spread = _robust(values, dtype)
     weight = directions @ np.linalg.inv(spread) @ directions.T
     return weight @ (directions @ centre), weight
 
 
-def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of draws ``(S, r)``; robust estimates where the draws have heavy tails."""
+def _robust(values: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of draws ``(S, r)``; robust estimates where the draws have heavy tails.
+
+    Draws that are wider than 1/eps, from which no row of unit scale could narrow the belief in this dtype, get an sd of
+    1/√eps. This is the width of an initial site only, which the first visit of the prior factor replaces.
+    """
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
     inner = (high - low) / 1.349
     sd = values.std(0)
@@ -190,7 +214,10 @@ def _robust(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     centre = np.where(heavy, middle, values.mean(0))
     limited = np.clip(values - centre, -4.0 * inner, 4.0 * inner)
     correlation = np.atleast_2d(np.corrcoef(limited.T)) if values.shape[1] > 1 else np.ones((1, 1))
-    wide = np.where(heavy, inner, sd)
+    eps = float(np.finfo(dtype).eps)
+    vague, most = ~(inner <= 1.0 / eps), 1.0 / math.sqrt(eps)
+    wide = np.where(vague, most, np.where(heavy, inner, sd))
+    centre = np.where(vague, np.clip(middle, -most, most), centre)
     return centre, correlation * np.outer(wide, wide)
 
 
@@ -213,7 +240,7 @@ def _begin_in_theta(
             given.append(block_of_draws(latent, draws, dtype))
         else:
             assert draws is not None
-            centre, spread = zip(*(_robust(draws[:, i : i + 1]) for i in where), strict=True)
+            centre, spread = zip(*(_robust(draws[:, i : i + 1], dtype) for i in where), strict=True)
             given.append(Block(where, np.concatenate(centre), np.sqrt(np.ravel(spread)), "marginal moments of draws"))
     belief = family.start(given, size, dtype)
     sites = {}

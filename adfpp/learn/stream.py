@@ -2,14 +2,14 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from adfpp.engine.status import RowInfo, Status
+from adfpp.engine.status import RowInfo, Status, is_refused
 
 DataArray: TypeAlias = np.ndarray | jax.Array  # an argument of a model, or a part of it
 
@@ -73,6 +73,10 @@ class Recorder:
 
 class RowsMarked(UserWarning):
     """Some rows of a run were refused or absorbed inaccurately."""
+
+
+class PriorRefused(RowsMarked):
+    """The prior of some latents, which depends on other latents, could not be used."""
 
 
 class NotConverged(UserWarning):
@@ -213,3 +217,28 @@ def suitable_chunk(rows: Sequence[DataArray], total: int) -> int:
     row_bytes = sum(max(1, int(np.prod(a.shape[1:]))) * a.dtype.itemsize for a in rows)
     largest = max(1, min(8192, _CHUNK_BYTES // max(1, row_bytes)))
     return min(1 << (largest.bit_length() - 1), 1 << (total - 1).bit_length())
+
+
+def warn_of_priors(statuses: Mapping[str, int], stacklevel: int) -> None:
+    """Warns about latents whose prior factors were refused.
+
+    Args:
+        statuses: ``{latent: Status code}``.
+        stacklevel: As that of ``warnings.warn``.
+    """
+    refused = refused_priors(statuses)
+    if refused:
+        words = ", ".join(f"{name!r} ({Status(statuses[name]).name})" for name in refused)
+        warnings.warn(
+            f"The prior of {words} depends on other latents, and its integral could not be computed. The belief has "
+            "only a first approximation of it, so that the latents in it, such as scales of groups, are not learned "
+            "from it. See explain for the size of its field; give the rule more points, "
+            "moments=adfpp.MonteCarlo(...), or run NUTS.",
+            PriorRefused,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def refused_priors(statuses: Mapping[str, int]) -> tuple[str, ...]:
+    """The latents whose prior factors were refused, from ``{latent: Status code}``."""
+    return tuple(name for name, status in statuses.items() if is_refused(status))

@@ -6,18 +6,20 @@ This is the only package that knows NumPyro's internals. ``read`` turns a model 
     arguments, layout      which arguments carry rows, which are shared, which are fixed options
     visit, outline         one run of the model; its latents and observations, and their shapes
     elements               one distribution: its independent elements, kind and support
-    latents, native        latents that all rows share, and native families
-    families               which family each latent has
+    latents                latents that all rows share
+    families               the family of each latent, native families included
+    constants              latents that are fixed by an observed value
     local/                 latents of single rows
     observations           one row as a traced function, cut into factors
     reader, refusals       the steps of reading, and what is refused
     priors/                the prior: density, projection, factors
-    program                what reading gives
+    program                the result of reading
     check                  the numeric check that rows add up
     joint, forward         densities at many θ; draws of everything in the model
     discrete, guides       enumeration; draws of NumPyro guides
     closed_forms           the registry of closed-form tilts
-    environment, reference the surroundings of a model function, as a key; a model inside of pickles
+    environment, reference what a model function depends on, as a cache key; a model inside a pickle
+    location               the user's line that led to an error
 """
 
 import numpyro as _numpyro  # noqa: F401 (as a whole, before its modules: see adfpp._public)

@@ -1,29 +1,32 @@
 """The arguments of one call, bound to the names of the model's parameters, and the error that refuses a model."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 Model = Callable[..., object]
 Array = np.ndarray | jax.Array | jax.ShapeDtypeStruct
+# unsigned integers of 32 bits may be a random key
+_NARROW = tuple(np.dtype(t) for t in ("int8", "int16", "int32", "uint8", "uint16"))
 Structure = Any  # a jax.tree_util.PyTreeDef, which JAX declares as a variable and not as a type
 
 
 class ModelError(ValueError):
-    """A model that cannot be learned row by row; the message names the latent or observation, cause and cure."""
+    """A model that cannot be learned row by row; the message names the latent or observation, cause and remedy."""
 
 
 class Bound(NamedTuple):
     """A call's arguments, bound to the names of the model's parameters.
 
     Attributes:
-        arguments: ``{parameter: argument}``; arguments that are None are left out.
-        leaves: The arrays, numbers and strings in them, in the order of
-        treedef: the structure of the arguments.
+        arguments: ``{parameter: argument}``; None is left out where it is the parameter's default.
+        leaves: The arrays, numbers and strings in the arguments, in the order of ``treedef``.
         names: For each leaf the parameter that it belongs to.
+        treedef: The structure of the arguments.
     """
 
     arguments: dict[str, object]
@@ -42,20 +45,53 @@ def canonical_dtype(leaf: Array) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(leaf.dtype)
 
 
+def widened(leaf: Any) -> Any:
+    """An array with integers of JAX's default width.
+
+    NumPyro's distributions compute with counts in their own dtype, in which ``127 + 1`` overflows for 8 bits, and JAX
+    computes the log-gamma function of integers of 32 bits in float32.
+    """
+    if not is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct) or leaf.dtype not in _NARROW:
+        return leaf
+    return leaf.astype(jax.dtypes.canonicalize_dtype(np.int64))
+
+
+def refuse_overflow(names: Sequence[str], leaves: Sequence[object]) -> None:
+    """Refuses integers that do not fit the dtype that JAX gives them, which would silently become other integers.
+
+    Raises:
+        ModelError: When an array has such integers; the message names the argument.
+    """
+    for name, leaf in zip(names, leaves, strict=True):
+        if not is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct | Tracer):
+            continue
+        if leaf.dtype.kind not in "iu" or canonical_dtype(leaf) == leaf.dtype or not leaf.size:
+            continue
+        limits, least, largest = np.iinfo(canonical_dtype(leaf)), int(leaf.min()), int(leaf.max())
+        if least < limits.min or largest > limits.max:
+            raise ModelError(
+                f"Argument {name!r} has integers from {least} to {largest}. They do not fit {limits.dtype}, the dtype "
+                "that JAX gives them when 64-bit numbers are disabled. Code them in the range of that dtype, or enable "
+                'them before any computation: jax.config.update("jax_enable_x64", True).'
+            )
+
+
 def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
     """Binds a call to the names of the model's parameters.
 
     Raises:
-        TypeError: When an argument is a list or a table, or holds what JAX has no numbers for.
+        TypeError: When an argument is a list or a table, or holds values that are not numbers, such as text or dates,
+            or has a mask.
+        ModelError: When an argument has integers that do not fit the dtype that JAX gives them.
     """
     signature = inspect.signature(model)
     arguments: dict[str, object] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD:
             arguments |= value
-        else:
+        # a call that leaves out an argument whose default is None is the same call
+        elif value is not None or signature.parameters[name].default is not None:
             arguments[name] = value
-    arguments = {name: value for name, value in arguments.items() if value is not None}
     for name, value in arguments.items():
         if isinstance(value, list) and all(isinstance(v, int | float) for v in jax.tree.leaves(value)):
             raise TypeError(f"Argument {name!r} is a list of numbers. Pass an array: numpy.asarray({name}).")
@@ -68,11 +104,19 @@ def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -
                 f"Argument {name!r} is a {type(leaf).__name__}. Pass an array: {name}.to_numpy() or "
                 f"numpy.asarray({name})."
             )
+        if isinstance(leaf, np.ma.MaskedArray):
+            raise TypeError(
+                f"Argument {name!r} is a masked array (numpy.ma), and JAX would use the numbers under its mask. Leave "
+                f"out the rows that are masked; or pass the numbers, {name}.filled(0), and which of them count, "
+                f"~numpy.ma.getmaskarray({name}), as two arguments of the model, and give the second one to "
+                "handlers.mask. Rows with NaN, as of .filled(numpy.nan), are refused with the status NOT_FINITE."
+            )
         if is_array(leaf) and not isinstance(leaf, jax.ShapeDtypeStruct) and leaf.dtype.kind in "OUSMm":
             raise TypeError(
                 f"Argument {name!r} has dtype {leaf.dtype}, which JAX does not take. Encode it as numbers first "
                 "(categories as integer codes, times as floats)."
             )
+    refuse_overflow(names, leaves)
     return Bound(arguments, leaves, names, treedef)
 
 
@@ -95,7 +139,7 @@ def call(model: Model, arguments: Mapping[str, object]) -> object:
 
 
 def refuse_clashes(model: Model, function: Callable[..., object], args: tuple[object, ...]) -> None:
-    """Refuses a model with an argument that this function would take for its own option, unless by position."""
+    """Refuses a model with a parameter that is also an option of ``function``, unless it is passed by position."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = {name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
     clashes = sorted(options & set(list(inspect.signature(model).parameters)[len(args) :]))

@@ -1,4 +1,4 @@
-"""Which distributions have tilted moments in closed form: the registry, and NumPyro's own Gaussians in it."""
+"""The registry of distributions whose tilted moments have a closed form; NumPyro's Gaussians are registered here."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -49,7 +49,7 @@ def register_tilt(
 
 
 def registered_tilts() -> frozenset[tuple[type, ClosedForm]]:
-    """All closed forms that are registered now, to tell apart programs that were read before and after a change."""
+    """All closed forms registered so far. A program that was read with other closed forms is another program."""
     return frozenset(_REGISTRY.items())
 
 

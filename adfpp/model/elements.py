@@ -11,9 +11,11 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro.distributions.transforms import Transform
 
+from adfpp.model.densities import log_density
+
 # Wrappers that repeat, group or mask a distribution and leave the density of one element as it is.
 _WRAPPERS = (dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution)
-# What an element of any distribution is asked for. NumPyro's stubs declare less than its distributions have.
+# A distribution as Any, because NumPyro's stubs declare fewer attributes than its distributions have.
 AnyDistribution = Any
 
 
@@ -32,11 +34,11 @@ class Elements(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the elements."""
+        """The shape of the array of elements."""
         return tuple(self.log_prob.shape)
 
     def counted(self) -> jax.Array:
-        """Which elements count, in their shape."""
+        """Which elements count, in the shape of ``log_prob``."""
         return jnp.broadcast_to(True if self.mask is None else self.mask, self.shape)
 
     def masked_log_prob(self) -> jax.Array:
@@ -62,7 +64,7 @@ def elements(fn: AnyDistribution, value: ArrayLike) -> Elements:
                     jnp.broadcast_to(mask, fn.batch_shape), fn.batch_shape + (1,) * fn.reinterpreted_batch_ndims
                 )
         fn = fn.base_dist
-    return Elements(jnp.broadcast_to(fn.log_prob(value), shape), mask, fn)
+    return Elements(jnp.broadcast_to(log_density(fn, value), shape), mask, fn)
 
 
 def scalar_base(fn: AnyDistribution) -> AnyDistribution:
@@ -73,17 +75,25 @@ def scalar_base(fn: AnyDistribution) -> AnyDistribution:
 
 
 def is_factor(fn: AnyDistribution) -> bool:
-    """Whether it comes from ``numpyro.factor``: a log-density and nothing that could be drawn."""
+    """Whether a distribution comes from ``numpyro.factor``, which has a log-density and no values to draw."""
     return isinstance(scalar_base(fn), dist.Unit)
 
 
+def is_discrete(fn: AnyDistribution) -> bool:
+    """Whether the values of a distribution are discrete, so that its log-density is the log of a probability."""
+    try:
+        return not is_factor(fn) and bool(scalar_base(fn).support.is_discrete)
+    except NotImplementedError:
+        return False
+
+
 def is_improper(fn: AnyDistribution) -> bool:
-    """Whether it is an improper prior, which has no density."""
+    """Whether a distribution is an improper prior, which has no density."""
     return isinstance(scalar_base(fn), dist.ImproperUniform)
 
 
 def is_masked(fn: AnyDistribution) -> bool:
-    """Whether a mask is among its wrappers."""
+    """Whether a distribution is masked."""
     while isinstance(fn, _WRAPPERS):
         if isinstance(fn, dist.MaskedDistribution):
             return True

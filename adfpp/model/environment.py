@@ -1,11 +1,12 @@
-"""What a model depends on beside its arguments: closures, defaults and globals, as a key for caches.
+"""The closures, defaults and globals that a model depends on, beside its arguments, as a key for caches.
 
 A program is read once and shared by all learners of the same model. A function that has read ``SCALE`` from its module,
-or from the function around it, is another model once that value has changed; this module notices.
+or from the function around it, is another model once that value has changed, and its key differs then.
 """
 
 import functools
 import hashlib
+import itertools
 import types
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -15,11 +16,10 @@ import numpy as np
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _DIGESTED = 1 << 20  # bytes of an array up to which its content is part of the key, and not only its identity
-_WORDS = 10_000  # characters of a container's representation that are looked at
 
 
 class Same:
-    """An object as a key: by its own equality if it can be hashed, else by identity. It is kept alive by the key."""
+    """A part of a key: an object compared by equality if it can be hashed, else by identity. The key keeps it alive."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -43,12 +43,12 @@ class Same:
     def _equal(self, other: "Same") -> bool:
         try:
             return bool(self.value == other.value)
-        except Exception:  # an equality that cannot be asked is none
+        except Exception:  # objects that cannot be compared count as different
             return False
 
 
 def environment(model: object) -> tuple[Hashable, ...]:
-    """What a model reads that is not an argument, as a hashable key."""
+    """Everything that a model reads beside its arguments, as a hashable key."""
     return tuple(_entries(model, set()))
 
 
@@ -84,7 +84,7 @@ def _of_function(function: types.FunctionType, seen: set[int]) -> Iterator[Hasha
     for name in sorted(_names(function.__code__)):
         if name in function.__globals__:
             inside = function.__globals__[name]
-            # functions of other modules are taken to be finished code
+            # functions of other modules are assumed not to change
             if not isinstance(inside, types.FunctionType) or inside.__module__ == function.__module__:
                 yield name
                 yield from _described(inside, seen)
@@ -119,10 +119,12 @@ def _described(value: object, seen: set[int]) -> Iterator[Hashable]:
     elif isinstance(value, jax.Array):
         yield _Identity(value)
     elif isinstance(value, list | dict | set | tuple):
-        yield type(value), repr(value)[:_WORDS]
-        for part in value.values() if isinstance(value, dict) else value:
-            if callable(part):
-                yield from _described(part, seen)
+        if id(value) in seen:  # it contains itself
+            return
+        inside = seen | {id(value)}
+        yield type(value), len(value)
+        for part in itertools.chain(*value.items()) if isinstance(value, dict) else value:
+            yield from _described(part, inside)
     elif isinstance(value, types.FunctionType | types.MethodType | functools.partial):
         yield _Identity(value if isinstance(value, types.FunctionType) else getattr(value, "func", value))
         yield from _entries(value, seen)
@@ -131,7 +133,7 @@ def _described(value: object, seen: set[int]) -> Iterator[Hashable]:
 
 
 class _Identity:
-    """An object as a key by identity. It is kept alive by the key, so that its identity stays its own."""
+    """A part of a key: an object compared by identity. The key keeps it alive, so that no other object gets its id."""
 
     def __init__(self, value: object) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""Which family each latent has: native ones by the latent's support, and the family of the whole belief."""
+"""The family of each latent, native ones checked against its support, and the family of the whole belief."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ from adfpp.model.elements import scalar_base
 from adfpp.model.latents import Latent
 from adfpp.model.outline import Outline
 
-_GAUSSIAN = (None, "full", "diagonal", "normal", "spherical")  # None: what follows from the latent's support
+_GAUSSIAN = (None, "full", "diagonal", "normal", "spherical")  # None: chosen by the latent's support
 _SUPPORTS = {
     "gamma": "positive numbers",
     "inverse_gamma": "positive numbers",
@@ -42,14 +42,14 @@ def _by_latent(asked: Family | ByLatent) -> dict[str, str] | None:
 
 
 def native_families(asked: Family | ByLatent, latents: Mapping[str, Outline]) -> dict[str, Exponential]:
-    """The families of latents whose belief is kept in their native space, ``{latent: family}``.
+    """The families of the latents whose belief is kept in native space, ``{latent: family}``.
 
     Args:
-        asked: What the user asked for: one family for all latents, or by latent.
+        asked: The family or families that the user asked for: one for all latents, or by latent.
         latents: The latents that rows share.
 
     Raises:
-        ModelError: When a latent's support is not that of the family asked for, or cannot be listed.
+        ModelError: When a latent's support does not fit the family that was asked for, or cannot be listed.
     """
     given = _by_latent(asked) or {}
     unknown = sorted(set(given) - set(latents))
@@ -76,8 +76,8 @@ def _finite(latent: Outline, wanted: str | None) -> Exponential:
     if latent.values is None:
         raise ModelError(
             f"Latent {name!r} is a discrete variable that all rows share, and its values cannot be listed (a Poisson "
-            "has no end). Give it a distribution with finitely many values, e.g. Categorical, Binomial with a fixed "
-            "count, or make it continuous."
+            "has infinitely many). Give it a distribution with finitely many values, e.g. Categorical or Binomial with "
+            "a fixed count, or make it continuous."
         )
     if wanted not in (None, "bernoulli", "categorical"):
         raise ModelError(
@@ -117,10 +117,10 @@ def _bounds(support: object) -> tuple[float, float] | None:
 
 
 def resolved_family(asked: Family | ByLatent, latents: Sequence[Latent]) -> Family:
-    """The family of the belief: the one asked for, or a product if latents have families of their own.
+    """The family of the belief: the one that was asked for, or a product if latents have different families.
 
     Args:
-        asked: What the user asked for.
+        asked: The family or families that the user asked for.
         latents: The latents, each with ``native``.
     """
     given = _by_latent(asked)

@@ -1,4 +1,4 @@
-"""A model run forwards with all its data: the shapes and dimensions of its named values, and draws of them."""
+"""Runs a model forwards with all its data, for the shapes and dimensions of its named values and draws of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ _NUMBERS = 1 << 22  # numbers of one variable computed at once
 
 @dataclass(frozen=True)
 class Variable:
-    """What a named value of a model looks like.
+    """The shape and the dimensions of a named value of a model.
 
     Attributes:
-        name: Its name.
+        name: The name of the value.
         kind: "latent", "observed", "factor" or "deterministic".
-        shape: Of its value.
-        dims: A name for each axis: of a plate, or given by ``infer={"event_dims": ...}``; None for the others.
-        event_dim: Axes of one event (0 for a deterministic value).
+        shape: The shape of the value.
+        dims: A name for each axis: that of its plate, or given by ``infer={"event_dims": ...}``; None for other axes.
+        event_dim: The number of axes of one event (0 for a deterministic value).
         value: The observed value.
     """
 
@@ -43,7 +43,7 @@ class Forward:
     Args:
         program: The model as it was read.
         args: The model's arguments, with or without the observed data.
-        kwargs: Its keyword arguments.
+        kwargs: The model's keyword arguments.
     """
 
     def __init__(self, program: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
@@ -54,7 +54,8 @@ class Forward:
     def forms(self) -> dict[str, Variable]:
         """Every latent, observation, factor and deterministic value, in the model's order."""
         theta = jnp.zeros(self.program.size, self.program.dtype)
-        recorded = record(self.program.model, self.bound.arguments, self.program.substitution(theta), 0, False)
+        program = self.program
+        recorded = record(program.model, self.bound.arguments, program.substitution(theta), 0, False, program.constants)
         return {name: _variable(one) for name, one in recorded.items()}
 
     @cached_property
@@ -66,12 +67,12 @@ class Forward:
         return {name: a for name, a in arrays.items() if a.dtype.kind in "biufc"}
 
     def draw(self, rng_key: jax.Array, theta: ArrayLike, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Values ``{name: (S, *shape)}`` at ``(S, N)`` θ, observations drawn anew.
+        """Draws values ``{name: (S, *shape)}`` at ``(S, N)`` θ, with new observations.
 
         Args:
             rng_key: Key for the observations.
-            theta: Where.
-            names: The values wanted.
+            theta: ``(S, N)`` the points.
+            names: The names of the values to return.
         """
         theta = jnp.asarray(theta, self.program.dtype)
         largest = max((int(np.prod(self.forms[n].shape)) for n in names), default=1)
@@ -111,7 +112,7 @@ def _drawn(
     arguments = options.rebuild(arrays)
 
     def one(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        recorded = record(program.model, arguments, program.substitution(at[0]), at[1], True)
+        recorded = record(program.model, arguments, program.substitution(at[0]), at[1], True, program.constants)
         return {n: jnp.asarray(recorded[n].value) for n in names}
 
     return jax.lax.map(one, (theta, keys), batch_size=batch)
@@ -124,7 +125,7 @@ def _variable(recorded: Recorded) -> Variable:
     dims: list[str | None] = [None] * len(shape)
     plates = sorted(recorded.plates, key=lambda plate: plate.dim)
     for place, plate in enumerate(plates):
-        # The trailing axes of a deterministic value have no known meaning: its plates come first, as ArviZ has it.
+        # The trailing axes of a deterministic value have no known meaning, so its plates come first, as in ArviZ.
         axis = place if fn is None else len(shape) - event_dim + plate.dim
         if 0 <= axis < len(shape) and shape[axis] == plate.size:
             dims[axis] = plate.name

@@ -1,4 +1,4 @@
-"""Draws and densities of a NumPyro guide, whatever it is made of."""
+"""Draws and densities of a NumPyro guide of any kind."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,13 +20,13 @@ def guide_draws(
     """Runs a guide several times.
 
     Returns:
-        ``({latent: (count, *shape)}, log density (count,))`` in the latents' native spaces: of all that the guide
-        draws, its factors included, which is what the weights of a guide with auxiliary variables (``AutoDAIS``) are
-        made of.
+        ``({latent: (count, *shape)}, log density (count,))`` in the latents' native spaces. The density covers all
+        variables and factors of the guide, because the weights of a guide with auxiliary variables (``AutoDAIS``)
+        need them.
     """
 
     def one(key: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-        # A latent that is a mere function of another is a Delta which carries the volume of that function.
+        # A latent that is a function of another one is a Delta, whose log-density is the log-volume of that function.
         logs, messages = compute_log_probs(handlers.seed(guide, rng_seed=key), args, dict(kwargs), dict(params))
         drawn = {n: m["value"] for n, m in messages.items() if m["type"] == "sample" and not m["is_observed"]}
         return drawn, jnp.sum(jnp.stack(list(logs.values())))

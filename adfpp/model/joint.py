@@ -1,6 +1,6 @@
 """A program together with the data of one call: its log-densities at many θ.
 
-What is compiled belongs to the program, not to the object: two joints of one program compile once.
+Compiled functions belong to the program, not to this object: two joints of one program share them.
 """
 
 import math
@@ -18,17 +18,17 @@ from adfpp.model.elements import AnyDistribution, elements, is_factor, scalar_ba
 from adfpp.model.latents import unconstrain
 from adfpp.model.layout import Layout
 from adfpp.model.program import Program
-from adfpp.model.visit import Sampled, draw_latents, prior_draws_of, quiet, visit
+from adfpp.model.visit import Sampled, draw_latents, prior_draws_of, quiet
 
 _CHUNK = 4096  # rows evaluated at once
-_NUMBERS = 1 << 21  # numbers in memory at once: rows times draws times what a row has
+_NUMBERS = 1 << 21  # numbers in memory at once: rows times draws times numbers in a row
 
 Arrays = Sequence[Any]
 What = Literal["log_prob", "mean"]
 
 
 class _Call(NamedTuple):
-    """The options of one call and the priors put in place of others: compiled functions depend on these as well."""
+    """The options of one call and the replaced priors. Compiled functions depend on these as well."""
 
     layout: Layout
     replaced: tuple[tuple[str, AnyDistribution], ...]
@@ -39,10 +39,10 @@ class Joint:
 
     Args:
         program: The model as it was read.
-        args: The model's arguments, the data that the likelihood is about.
-        kwargs: Its keyword arguments.
-        prior: ``{latent: distribution}`` in the place of some of the model's own priors; or the log density of all of
-            θ, ``(S, N) -> (S,)``, in the place of the whole prior.
+        args: The model's arguments, with the data of the likelihood.
+        kwargs: The model's keyword arguments.
+        prior: ``{latent: distribution}`` to replace some of the model's own priors; or the log density of all of θ,
+            ``(S, N) -> (S,)``, to replace the whole prior.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Joint:
         kwargs: Mapping[str, object],
         prior: Mapping[str, dist.Distribution] | Callable[[jax.Array], ArrayLike] | None = None,
     ) -> None:
+        program.refuse_lower_precision()
         bound = bind(program.model, args, kwargs)
         if bound.treedef != program.layout.treedef:
             given, expected = tuple(dict.fromkeys(bound.names)), tuple(dict.fromkeys(program.layout.names))
@@ -90,8 +91,8 @@ class Joint:
     def log_likelihood(self, theta: ArrayLike, rows: slice | np.ndarray = slice(None)) -> dict[str, np.ndarray]:
         """Log-likelihood of each row: ``{observation: (S, rows, *elements)}`` at ``(S, N)`` θ, masked elements as 0.
 
-        Local latents are summed and integrated out. Observations that hang together through them have one entry, under
-        their names joined by ", ", with a number for each part of the row that hangs together.
+        Local latents are summed and integrated out. Observations that depend on the same local latents have one entry,
+        under their names joined by ", ", with one number for each independent part of the row.
         """
         chosen = np.arange(self.length)[rows]
         parts = [self._evaluated(self._flat(theta), c) for c in _chunks(chosen)]
@@ -101,8 +102,8 @@ class Joint:
         """Log of prior times likelihood, as a density over the flat unconstrained θ: ``(S,)`` at ``(S, N)``.
 
         Args:
-            theta: Where.
-            rows: The rows that count.
+            theta: ``(S, N)`` the points.
+            rows: The rows whose likelihood is included.
         """
         theta = self._flat(theta)
         if self.flat_prior is not None:
@@ -117,19 +118,19 @@ class Joint:
     # ------------------------------------------------------------------------------------------ forwards
 
     def predicted(self, theta: ArrayLike) -> dict[str, np.ndarray]:
-        """What each row is expected to be, averaged over ``(S, N)`` θ: ``{observation: (n, *event)}``.
+        """The expected value of each row, averaged over ``(S, N)`` θ: ``{observation: (n, *event)}``.
 
-        The likelihood's mean where it has one, the probability (density) of what was observed where it has none; at one
-        draw of the row's local latents from their prior for each θ.
+        This is the mean of the likelihood, or the probability (density) of the observed value if there is no mean. The
+        row's local latents are drawn from their prior, once for each θ.
         """
         parts = [self._evaluated(self._flat(theta), c, "mean") for c in _chunks(np.arange(self.length))]
         return {name: np.concatenate([p[name].mean(0) for p in parts]) for name in parts[0]}
 
     def replicate(self, rng_key: jax.Array, theta: ArrayLike, row: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Draws of what one row might have been, one for each of ``(S, N)`` θ, beside what it was.
+        """Predictive draws of one row, one for each of ``(S, N)`` θ, beside its observed values.
 
         Returns:
-            ``{observation: (draws (S, elements), observed (elements,))}``, masked elements left out; and so are
+            ``{observation: (draws (S, elements), observed (elements,))}``. Masked elements are left out, as well as
             observations that cannot be drawn: ``numpyro.factor``, and distributions without ``sample``.
         """
         drawn_rows = jax.device_get(
@@ -154,7 +155,7 @@ class Joint:
     def _evaluated(self, theta: jax.Array, chosen: np.ndarray, what: What = "log_prob") -> dict[str, np.ndarray]:
         """Values of these rows, padded to a power of two so that few lengths are compiled."""
         length = 1 << max(0, len(chosen) - 1).bit_length()
-        padded = np.concatenate([chosen, np.full(length - len(chosen), chosen[-1])])
+        padded = np.resize(chosen, length)  # repeats them; row 0 if there are none
         rows = [jnp.asarray(np.asarray(a[padded])) for a in self.rows]
         size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes])
         batch = max(1, min(len(theta), _NUMBERS // (length * size)))
@@ -167,7 +168,7 @@ def _chunks(chosen: np.ndarray) -> list[np.ndarray]:
 
 
 def _summed(logs: np.ndarray) -> np.ndarray:
-    """Sum over all but the draws; in float64, since many rows add up."""
+    """Sum over all axes but that of the draws, in float64 because there may be many rows."""
     return logs.reshape(len(logs), -1).sum(1, dtype=np.float64)
 
 
@@ -179,7 +180,7 @@ def _log_priors(program: Program, call: _Call, theta: jax.Array, shared: Arrays)
 
     def one(theta: jax.Array) -> dict[str, jax.Array]:
         arguments = call.layout.rebuild(_empty_row(program), shared)
-        seen = visit(program.model, arguments, program.substitution(theta), dict(call.replaced))
+        seen = program.visit(arguments, program.substitution(theta), dict(call.replaced))
         return {n: drawn.fn.log_prob(drawn.value) for n, drawn in seen.latents.items() if n not in local}
 
     return jax.vmap(one)(theta)
@@ -215,7 +216,7 @@ def _row_values(
         keys = jax.random.split(at[1], len(rows[0]))
         return jax.vmap(lambda key, *row: _row_value(program, call, at[0], row, shared, key, what))(keys, *rows)
 
-    # One key for all calls: the same draws of local latents, whatever the chunk.
+    # One key for all calls, so that the draws of local latents do not depend on the chunks.
     keys = jax.random.split(jax.random.key(23), len(theta))
     return jax.lax.map(all_rows, (theta, keys), batch_size=batch)
 
@@ -280,7 +281,7 @@ def _observations(
         value = shared_values(name, fn)
         return local_values(name, fn) if value is None else value
 
-    return visit(program.model, arguments, values, dict(call.replaced)).observations
+    return program.visit(arguments, values, dict(call.replaced)).observations
 
 
 def _integrated(program: Program, theta: jax.Array, row: Arrays, shared: Arrays) -> dict[str, jax.Array]:
@@ -300,12 +301,12 @@ def _integrated(program: Program, theta: jax.Array, row: Arrays, shared: Arrays)
 
 
 def _empty_row(program: Program) -> list[jax.Array]:
-    """Zeros in the place of a row's arrays, for what does not depend on them."""
+    """Zeros in the place of a row's arrays, for functions that do not depend on them."""
     return [jnp.zeros((1, *s.shape), s.dtype) for s in program.row_shapes]
 
 
 def _expected(fn: AnyDistribution, probability: jax.Array) -> jax.Array:
-    """A likelihood's mean; the probability of what was observed where it has no mean or that is not a number."""
+    """The mean of a likelihood; the probability of the observed value for categories, and where there is no mean."""
     if is_factor(fn) or isinstance(scalar_base(fn), dist.CategoricalProbs | dist.CategoricalLogits):
         return probability
     try:

@@ -1,6 +1,6 @@
 """Latents that all rows share: their places in the flat unconstrained θ, and how θ becomes their values.
 
-What one row draws for itself is in ``adfpp.model.local``.
+Latents of single rows are in ``adfpp.model.local``.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ class Latent:
     """A latent that all rows share.
 
     Attributes:
-        name: Its name.
-        shape: Of its value.
-        unconstrained_shape: Of its unconstrained value.
+        name: The name of the latent.
+        shape: The shape of its value.
+        unconstrained_shape: The shape of its unconstrained value.
         where: Its place in the flat θ.
-        event_dim: Of its distribution.
+        event_dim: The number of axes of one event of its distribution.
         transform: From unconstrained to constrained; the identity where the belief is kept in native space.
         native: The family of each of its components in its native space, or None for a Gaussian in unconstrained space.
         whole: Whether the values of a discrete latent are given to the model as whole numbers.
@@ -66,7 +66,7 @@ class Latent:
 
     @property
     def space(self) -> str:
-        """In words, the space of its coordinates: its native family, or its transform with the bounds."""
+        """A description of the space of its coordinates: its native family, or its transform with the bounds."""
         if self.native is not None:
             return repr(self.native)
         name = type(stripped(self.transform)).__name__.removesuffix("Transform").lower()
@@ -79,7 +79,7 @@ class Latent:
         return f"{name} with bounds (digest {digest[:12]})"
 
     def value(self, flat: jax.Array, whole: bool) -> jax.Array:
-        """Its value ``(..., *shape)`` at ``(..., size)`` coordinates; discrete ones as whole numbers if asked."""
+        """Its value ``(..., *shape)`` at ``(..., size)`` coordinates; ``whole`` gives discrete values as integers."""
         u = flat.reshape(flat.shape[:-1] + self.unconstrained_shape)
         if self.native is None:
             return self.transform(u)
@@ -107,7 +107,7 @@ def substitution(latents: Sequence[Latent], theta: jax.Array) -> Values:
             return None
         if latent.native is not None:
             return latent.value(theta[latent.where], latent.whole)
-        # The support at hand, not the one that was read: it may depend on other latents, which the reader refuses.
+        # The support of this run: it may still depend on other latents, which the reader refuses afterwards.
         return biject_to(fn.support)(theta[latent.where].reshape(latent.unconstrained_shape))
 
     return values
@@ -132,7 +132,7 @@ def unconstrain(
 
 
 def theta_in_support(latents: Sequence[Latent], rng: np.random.Generator, size: int) -> np.ndarray:
-    """Some θ ``(N,)`` in the support of every latent."""
+    """A random θ ``(N,)`` in the support of every latent."""
     theta = rng.uniform(-1.0, 1.0, size)
     for latent in latents:
         if latent.native is not None:
@@ -149,7 +149,7 @@ def shared_latents(whole: Outlines, local: frozenset[str], native: Mapping[str, 
         native: The families of latents whose belief is kept in their native space.
 
     Raises:
-        ModelError: When there is none.
+        ModelError: When the rows share no latent.
     """
     latents, start = [], 0
     for name, known in whole.latents.items():
@@ -166,8 +166,8 @@ def shared_latents(whole: Outlines, local: frozenset[str], native: Mapping[str, 
     if not latents:
         if local:
             raise ModelError(
-                f"All latents ({sorted(local)}) are drawn for every row: there is nothing that one row could learn for "
-                "the next. Give the rows a parameter in common."
+                f"All latents ({sorted(local)}) are drawn for every row, so that a row tells nothing about the "
+                "next one. Give the rows a latent in common."
             )
         raise ModelError("The model has no latent: there is nothing to learn.")
     return tuple(latents)
@@ -187,7 +187,7 @@ def with_transforms(
     kept: dict[str, Any] = {}
 
     def supports(*inputs: ArrayLike) -> list[jax.Array]:
-        """Keeps the supports, taken apart; gives the arrays in them that are computed."""
+        """Stores the flattened supports in ``kept``, and returns the arrays in them that are computed."""
         found = visit(model, layout.rebuild_from(inputs)).latents
         kept["leaves"], kept["treedef"] = jax.tree.flatten([found[latent.name].fn.support for latent in latents])
         return [leaf for leaf in kept["leaves"] if isinstance(leaf, Tracer)]
@@ -224,13 +224,13 @@ def with_whole_numbers(
     theta: jax.ShapeDtypeStruct,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> tuple[Latent, ...]:
-    """The latents, discrete ones given to the model as whole numbers where it does not run on floats (``mean[z]``).
+    """Marks discrete latents that the model needs as integers, because it does not run on floats (``mean[z]``).
 
-    As floats they may be summed and multiplied into a field; whole numbers are opaque to it.
+    Floats are tried first, because a field can be affine in floats, but not in integers.
 
     Args:
         latents: The latents.
-        run: ``run(latents, θ, inputs)``: a visit of one row.
+        run: ``run(latents, θ, inputs)`` visits one row.
         theta: Shape of θ.
         inputs: Shapes of one row's arrays and of the shared ones.
     """
@@ -240,7 +240,7 @@ def with_whole_numbers(
     def try_with(latents: tuple[Latent, ...]) -> None:
         def priors(flat: jax.Array, *rest: ArrayLike) -> list[jax.Array]:
             found = run(latents, flat, rest).latents
-            # A Categorical looks its own value up in a table.
+            # A Categorical uses its value as an index, which fails for floats.
             drawn = [found[latent.name] for latent in latents if latent.discrete]
             return [elements(sampled.fn, sampled.value).log_prob for sampled in drawn]
 

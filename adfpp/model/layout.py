@@ -1,4 +1,4 @@
-"""Which arguments of a call carry rows, which are shared by all rows, and which are fixed options."""
+"""Finds which arguments of a call carry rows, which are shared by all rows, and which are fixed options."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,18 +6,18 @@ from typing import Any
 
 import jax
 
-from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array
+from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array, widened
 from adfpp.model.outline import Outlines
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a call's arguments split into rows, shared arrays and fixed values.
+    """How a call's arguments are split into arrays of rows, shared arrays and fixed values.
 
     Two layouts are equal if their fixed values are equal and of the same types: 1, 1.0 and True are different options.
 
     Attributes:
-        treedef: Of the arguments, bound to the names of the model's parameters.
+        treedef: The structure of the arguments, bound to the names of the model's parameters.
         names: For each leaf, the parameter it belongs to.
         kinds: For each leaf "row", "shared" or "fixed".
         fixed: The fixed leaves' values (Python numbers, strings, …), in order.
@@ -42,12 +42,12 @@ class Layout:
         return replace(self, fixed=tuple(leaf for leaf, k in zip(leaves, self.kinds, strict=True) if k == "fixed"))
 
     def rebuild(self, rows: Sequence[object], shared: Sequence[object]) -> dict[str, Any]:
-        """The bound arguments, with these arrays in their places."""
-        pools = {"row": iter(rows), "shared": iter(shared), "fixed": iter(self.fixed)}
+        """The bound arguments, made of these arrays and the fixed values; narrow integers are widened."""
+        pools = {"row": map(widened, rows), "shared": map(widened, shared), "fixed": iter(self.fixed)}
         return jax.tree.unflatten(self.treedef, [next(pools[k]) for k in self.kinds])
 
     def rebuild_from(self, inputs: Sequence[object]) -> dict[str, Any]:
-        """The bound arguments, with the arrays of rows and then the shared ones in their places."""
+        """The bound arguments, made of the row arrays, followed by the shared arrays, and the fixed values."""
         rows = self.kinds.count("row")
         return self.rebuild(inputs[:rows], inputs[rows:])
 
@@ -56,9 +56,13 @@ class Layout:
         rows = [a for a, k in zip(leaves, self.kinds, strict=True) if k == "row"]
         return rows, [a for a, k in zip(leaves, self.kinds, strict=True) if k == "shared"]
 
+    def leaf_names(self, kind: str) -> list[str]:
+        """For each leaf of this kind the parameter that it belongs to."""
+        return [n for n, k in zip(self.names, self.kinds, strict=True) if k == kind]
+
     def named(self, kind: str) -> tuple[str, ...]:
         """Parameters with leaves of this kind."""
-        return tuple(dict.fromkeys(n for n, k in zip(self.names, self.kinds, strict=True) if k == kind))
+        return tuple(dict.fromkeys(self.leaf_names(kind)))
 
 
 def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> Layout:
@@ -70,14 +74,14 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
         rows: Parameters that carry rows; None to take the arrays that are as long as the plate of the observations.
 
     Raises:
-        ModelError: When no argument carries rows, or the arguments named do not fit.
+        ModelError: When no argument carries rows, or the arguments named in ``rows`` do not fit.
     """
     _, leaves, names, treedef = bound
     lengths = {leaf.shape[0] for leaf in leaves if is_array(leaf) and leaf.ndim > 0}
     if rows is not None:
-        unknown = [r for r in rows if r not in bound.arguments]
+        unknown = [r for r in rows if r not in names]
         if unknown:
-            raise ModelError(f"rows names {unknown}, but the model was called with {sorted(bound.arguments)}.")
+            raise ModelError(f"rows names {unknown}, but the model was called with {sorted(set(names))}.")
         chosen = {
             (n, leaf.shape[0] if leaf.ndim else 0)
             for n, leaf in zip(names, leaves, strict=True)
@@ -115,12 +119,12 @@ def _row_count(whole: Outlines, lengths: set[int]) -> int | None:
         for size in observation.element_shape:
             if size in lengths:
                 return size
-    # A factor that is summed over its rows shows no size; all arrays of one length leave no doubt.
+    # A factor that is summed over its rows has no axis for them. If all arrays have one length, it is that of the rows.
     return next(iter(lengths)) if len(lengths) == 1 else None
 
 
 def refuse_empty(bound: Bound) -> None:
-    """Refuses arrays without rows: a model is read from the shapes of at least one."""
+    """Refuses arrays without rows: a model is read from the shapes of at least one row."""
     for leaf, name in zip(bound.leaves, bound.names, strict=True):
         if is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == 0:
             raise ModelError(

@@ -13,10 +13,10 @@ from numpyro.distributions.transforms import IdentityTransform
 from adfpp.engine.factor import Factor, LocalBase, Observation
 from adfpp.engine.grouping import build_factors
 from adfpp.engine.tilt import ClosedForm, Moments
-from adfpp.engine.trace import Atom, Trace, evaluated_once, trace
+from adfpp.engine.trace import Atom, Trace, trace
 from adfpp.model.arguments import Model
 from adfpp.model.closed_forms import closed_form
-from adfpp.model.elements import AnyDistribution, Elements, elements, is_factor
+from adfpp.model.elements import AnyDistribution, Elements, elements, is_discrete, is_factor
 from adfpp.model.latents import Latent, substitution
 from adfpp.model.layout import Layout
 from adfpp.model.local import (
@@ -48,6 +48,7 @@ class _Entry(NamedTuple):
     constants: tuple[int, ...] = ()
     components: tuple[Component, ...] = ()
     terms: int | None = None
+    discrete: bool = False
 
     def observation(self, outputs: Sequence[Atom]) -> Observation:
         """The entry with the trace's variables in the places of positions."""
@@ -68,6 +69,7 @@ class _Entry(NamedTuple):
             tuple(at(c) for c in self.constants),
             self.components,
             at(self.terms),
+            self.discrete,
         )
 
 
@@ -91,10 +93,11 @@ class RowModel:
 
     Attributes:
         model: The model.
-        layout: How its arguments split.
+        layout: How its arguments are split.
         latents: The latents that all rows share, in the order of θ.
         local: Local latents, whose continuous numbers z follow θ.
-        plan: How these are integrated out, once that is known.
+        plan: How the local latents are integrated out, once that is known.
+        constants: Observations that are left out.
     """
 
     model: Model
@@ -102,6 +105,7 @@ class RowModel:
     latents: tuple[Latent, ...]
     local: tuple[LocalLatent, ...] = ()
     plan: LocalPlan | None = None
+    constants: frozenset[str] = frozenset()
 
     @property
     def continuous(self) -> tuple[Latent, ...]:
@@ -121,7 +125,7 @@ class RowModel:
         )
 
     def planned(self, dtype: np.dtype, inputs: Sequence[jax.ShapeDtypeStruct]) -> "RowModel":
-        """The same with a plan of how its local latents are integrated out."""
+        """This row model with a plan of how its local latents are integrated out."""
         if not self.local:
             return self
         start = sum(latent.size for latent in self.latents)
@@ -139,14 +143,14 @@ class RowModel:
                 return jnp.asarray(discrete[name])
             return continuous(name, fn)
 
-        return visit(self.model, self.layout.rebuild_from(inputs), values)
+        return visit(self.model, self.layout.rebuild_from(inputs), values).without(self.constants)
 
     def _draw(self, key: jax.Array, inputs: Sequence[ArrayLike]) -> dict[str, Sampled]:
         """The latents of one row, drawn from their priors."""
         return visit(self.model, self.layout.rebuild_from(inputs), prior_draws_of(key)).latents
 
     def outputs(self, theta: jax.Array, inputs: Sequence[ArrayLike]) -> _Outputs:
-        """What the factors of one row are made of."""
+        """The outputs of one row, from which its factors are built."""
         arrays: list[jax.Array] = []
 
         def put(a: ArrayLike) -> int:
@@ -172,14 +176,15 @@ class RowModel:
         for c in plan.components:
             alike.setdefault((c.names, len(c.combinations)), []).append(c)
         for (names, count), members in alike.items():
-            entries.append(_joined(plan, names, shares[:count], members, beside, put))
+            discrete = all(is_discrete(visits[0].observations[n].fn) for n in names)
+            entries.append(_joined(plan, names, shares[:count], members, beside, put)._replace(discrete=discrete))
         return _Outputs(arrays, entries, base)
 
 
 def traced_factors(
     row_model: RowModel, theta: jax.ShapeDtypeStruct, inputs: Sequence[jax.ShapeDtypeStruct], moments: Moments
 ) -> tuple[Trace, list[Factor]]:
-    """Traces a row and cuts it; keeps custom derivatives whole unless looking into them makes a field smaller."""
+    """Traces a row and cuts it. Functions with custom derivatives stay whole, unless a field is smaller without."""
     names = [(latent.name, latent.where) for latent in (*row_model.latents, *row_model.continuous)]
     best: tuple[Trace, list[Factor]] | None = None
     for look_inside in (False, True):
@@ -189,14 +194,13 @@ def traced_factors(
             kept.append(row_model.outputs(flat, rest))
             return kept[-1].arrays
 
-        traced = trace(
-            arrays if row_model.plan is None else evaluated_once(arrays), theta, *inputs, look_inside=look_inside
-        )
+        traced = trace(arrays, theta, *inputs, look_inside=look_inside)
         observations = [entry.observation(traced.outputs) for entry in kept[-1].entries]
         base = None
         if kept[-1].base is not None and row_model.plan is not None:
             base = LocalBase(row_model.plan.start, *(traced.outputs[i] for i in kept[-1].base))
-        factors = build_factors(traced, observations, moments, names, base)
+        gaussian = all(latent.native is None for latent in row_model.latents)
+        factors = build_factors(traced, observations, moments, names, base, combined=gaussian)
         if best is None or _numbers(factors) < _numbers(best[1]):
             best = traced, factors
         if look_inside or not any(e.primitive.name.startswith("custom_") for e in traced.equations):
@@ -214,7 +218,7 @@ def _numbers(factors: Sequence[Factor]) -> int:
 
 
 def _entry(observed: Sampled, put: Put) -> _Entry:
-    """The outputs of one observation by itself."""
+    """The outputs of one observation, each of whose elements is a factor of its own."""
     value = jnp.asarray(observed.value)
     each = elements(observed.fn, value)
     count = each.log_prob.size
@@ -230,6 +234,7 @@ def _entry(observed: Sampled, put: Put) -> _Entry:
     entry = entry._replace(
         supported=None if inside is None else put(inside),
         finite=put(_all_finite(value, count)),
+        discrete=is_discrete(each.inner),
     )
     form = closed_form(each.inner)
     if form is None:
@@ -253,7 +258,7 @@ def _per_element(each: Elements, parameter_name: str, count: int) -> jax.Array:
 
 
 def _in_support(each: Elements, value: jax.Array) -> jax.Array | None:
-    """Whether each element lies in its support, flat; None where the support cannot tell."""
+    """Whether each element lies in its support, ``(E,)``; None if the support cannot be checked."""
     try:
         with quiet():
             return jnp.broadcast_to(each.inner.support(value), each.shape).reshape(-1)
@@ -303,10 +308,10 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
 
 
 def _possible_where_masked(each: Elements, value: jax.Array) -> jax.Array:
-    """The value with something in the support in the place of masked elements.
+    """The value, with masked elements replaced by numbers in the support.
 
-    They do not count, but some rules take derivatives of the sum in which they stand, and the derivative of a density
-    at NaN would make those of the other elements NaN, too.
+    Masked elements do not count, but some rules differentiate a sum that contains them, and the derivative of a density
+    at NaN would make the derivatives for the other elements NaN, too.
     """
     event = tuple(each.inner.event_shape)
     value = jnp.broadcast_to(value, each.shape + event)
@@ -335,7 +340,7 @@ def _joined(
     beside: Sequence[tuple[jax.Array, int]],
     put: Put,
 ) -> _Entry:
-    """Components with the same observations and as many combinations, as the elements of one output."""
+    """Components with the same observations and the same number of combinations, as the elements of one output."""
     exact = {i for s in plan.latents if s.exact for i in s.places}
 
     def term(c: Component, share: _Shares) -> jax.Array:
@@ -345,7 +350,7 @@ def _joined(
     terms = jnp.stack([jnp.stack([term(c, share) for c in members]) for share in shares])
     log_prob = terms[0]
     if len(shares) > 1:
-        # The log-sum-exp is written out: where all terms are -inf there is no NaN.
+        # The log-sum-exp is written out, so that it is -inf and not NaN where all terms are -inf.
         top = jax.lax.stop_gradient(jnp.max(terms, 0))
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         log_prob = jnp.log(jnp.sum(jnp.exp(terms - top), 0)) + top

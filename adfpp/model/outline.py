@@ -1,6 +1,6 @@
-"""A model seen by shapes alone: what its latents and observations look like for some number of rows."""
+"""The shapes of a model's latents and observations for a given number of rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,14 +18,14 @@ class Outline(NamedTuple):
     """The shape of one latent or observation.
 
     Attributes:
-        name: Of the latent or observation.
+        name: The name of the latent or observation.
         fn: Its distribution; the arrays in it are abstract.
-        shape: Of its value.
-        element_shape: Of its independent elements.
+        shape: The shape of its value.
+        element_shape: The shape of the array of its independent elements.
         plates: The plates around it.
-        unconstrained_shape: Of a continuous latent's unconstrained value.
+        unconstrained_shape: The shape of a continuous latent's unconstrained value.
         discrete: Whether its values are discrete.
-        values: Of a discrete latent the values of one element, or None where they cannot be listed.
+        values: For a discrete latent the possible values of one element, or None if they cannot be listed.
     """
 
     name: str
@@ -44,6 +44,10 @@ class Outlines(NamedTuple):
     latents: dict[str, Outline]
     observations: dict[str, Outline]
 
+    def without(self, names: Collection[str]) -> "Outlines":
+        """The outlines without some of the observations."""
+        return self._replace(observations={n: o for n, o in self.observations.items() if n not in names})
+
 
 def outline(model: Model, bound: Bound, kinds: Sequence[str] | None = None, length: int | None = None) -> Outlines:
     """Runs a model on shapes; nothing is computed.
@@ -51,8 +55,8 @@ def outline(model: Model, bound: Bound, kinds: Sequence[str] | None = None, leng
     Args:
         model: The model.
         bound: The arguments of a call.
-        kinds: For each leaf of the arguments whether it carries rows.
-        length: A number of rows to which arguments that carry rows are cut or stretched; None for their own.
+        kinds: For each leaf of the arguments "row", "shared" or "fixed".
+        length: The number of rows that the arguments are taken to have; None for the actual number.
     """
     seen: list[Outlines] = []
     arrays = []

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
@@ -15,7 +16,7 @@ from adfpp.engine.factor import Factor
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import AUTO, Moments
 from adfpp.engine.trace import Trace
-from adfpp.model.arguments import Model
+from adfpp.model.arguments import Model, ModelError
 from adfpp.model.latents import Latent, substitution, unconstrain
 from adfpp.model.layout import Layout
 from adfpp.model.local import LocalLatent
@@ -24,7 +25,7 @@ from adfpp.model.priors.factors import PriorGroup, prior_groups
 from adfpp.model.priors.gaussian import Projection
 from adfpp.model.priors.projection import project_prior
 from adfpp.model.reference import ModelReference, model_name
-from adfpp.model.visit import READING, Values
+from adfpp.model.visit import READING, Values, Visit, visit
 
 _MOST_FUNCTIONS = 64  # compiled functions of one program: a learner needs about ten, a comparison as many again
 
@@ -39,18 +40,19 @@ class Program:
 
     Attributes:
         model: The model it was read from.
-        layout: How its arguments split.
+        layout: How its arguments are split.
         latents: The latents that all rows share, in the order of θ.
-        factors: Factor groups, in the order in which a row's factors are absorbed.
+        factors: The factors of a row, in the order in which they are absorbed.
         row_shapes: Shape and dtype of each row array, without the leading axis.
-        dtype: Of θ.
-        trace: Of one row.
-        family: Of the belief.
-        pinned: The shared arrays, where a support depends on them: they must stay what they are.
+        dtype: The dtype of θ.
+        trace: The trace of one row.
+        family: The family of the belief.
+        pinned: The shared arrays if a support depends on them; they must not change then.
         local: Latents of single rows, integrated out row by row: they have no place in θ.
         shared_shapes: Shape and dtype of each shared array.
         moments: How tilted moments are computed.
         asked: The family or families that the user asked for.
+        constants: Observations that are fixed latents, whose density does not count (see ``model/constants.py``).
     """
 
     model: Model
@@ -66,6 +68,7 @@ class Program:
     shared_shapes: tuple[jax.ShapeDtypeStruct, ...] = ()
     moments: Moments = AUTO
     asked: Family | ByLatent | None = None
+    constants: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -80,9 +83,9 @@ class Program:
     def compiled(self) -> Any:
         """``compiled(function, *options)`` is ``function(self, *options, ...)`` under ``jax.jit``.
 
-        All learners of the program share what is compiled. It lives as long as the program: with the program as a
-        static argument of ``jax.jit`` it would stay for as long as the process, some hundred memory maps each time, of
-        which a process may have 65,530 on Linux.
+        All learners of the program share the compiled functions, which live as long as the program. If the program were
+        a static argument of ``jax.jit``, they would live as long as the process, and each takes some hundred of the
+        65,530 memory maps that Linux allows a process.
         """
         return lru_cache(_MOST_FUNCTIONS)(lambda function, *options: jax.jit(partial(function, self, *options)))
 
@@ -90,7 +93,7 @@ class Program:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What a state has to agree on to belong to this program, as text."""
+        """The properties that a state and this program must have in common, as JSON text."""
         latents = [[v.name, list(v.unconstrained_shape), v.space] for v in self.latents if v.size]
         parts = {"model": model_name(self.model), "family": self.family.name, "dtype": str(np.dtype(self.dtype))}
         return json.dumps(parts | {"latents": latents})
@@ -103,6 +106,8 @@ class Program:
             for what in ("model", "family", "dtype")
             if theirs[what] != ours[what]
         ]
+        if theirs["dtype"] != ours["dtype"]:
+            words[-1] += " (jax_enable_x64 has changed since)"
         there, here = ({name: (tuple(shape), space) for name, shape, space in f["latents"]} for f in (theirs, ours))
         for name in dict.fromkeys([*there, *here]):
             if name not in here:
@@ -116,7 +121,7 @@ class Program:
         return "; ".join(words) or "its latents come in another order"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What the program was read from: compiled and traced functions cannot be pickled, but can be made again."""
+        """Pickles the inputs of ``read``, because compiled and traced functions cannot be pickled but made again."""
         from adfpp.model.reader import read_again
 
         specs = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in self.row_shapes]
@@ -124,7 +129,25 @@ class Program:
         rows = self.layout.named("row")
         return read_again, (ModelReference(self.model), call, rows, self.moments, self.asked, self.fingerprint)
 
+    def refuse_lower_precision(self) -> None:
+        """Refuses float64 results where JAX computes in float32 by now.
+
+        Raises:
+            ModelError: When jax_enable_x64 has been switched off since.
+        """
+        if jnp.zeros(()).dtype != self.dtype == np.float64:
+            raise ModelError(
+                "This result was computed in float64, and JAX now computes in float32: jax_enable_x64 has been "
+                "switched off since. Switch it on again, jax.config.update('jax_enable_x64', True), or learn again."
+            )
+
     # ------------------------------------------------------------------------------------------ θ and values
+
+    def visit(
+        self, arguments: Mapping[str, object], values: Values, priors: Mapping[str, Distribution] | None = None
+    ) -> Visit:
+        """Runs the model once, see ``model/visit.py:visit``, and leaves out the constants."""
+        return visit(self.model, arguments, values, priors).without(self.constants)
 
     def substitution(self, theta: jax.Array) -> Values:
         """Constrained values of the latents that all rows share, for ``visit``."""
@@ -151,7 +174,7 @@ class Program:
     def project_prior(
         self, shared: Sequence[ArrayLike], replaced: Mapping[str, Distribution] | None = None
     ) -> Projection:
-        """The prior as independent blocks, Gaussian in unconstrained space or native, as far as it is made of such.
+        """The prior as independent blocks as far as possible, Gaussian in unconstrained space or in native families.
 
         Args:
             shared: The shared arrays.
@@ -164,6 +187,15 @@ class Program:
         """The prior as factor groups, by latent."""
         with READING:
             return prior_groups(self)
+
+    def latents_of_priors(self, statuses: Mapping[str, Any]) -> dict[str, int]:
+        """The worst status of a latent's prior factors, ``{latent: code}``, from those of the factors by key."""
+        worst: dict[str, int] = {}
+        for name, groups in self.prior_factors.items() if statuses else ():
+            codes = [int(statuses[g.key]) for g in groups if g.key in statuses]
+            if codes:
+                worst[name] = max(codes)
+        return worst
 
     def prior_inputs(self, shared: Sequence[ArrayLike]) -> list[jax.Array]:
         """The inputs of prior factors: zeros in the place of a row's arrays, and the shared arrays."""

@@ -1,6 +1,6 @@
-"""Reading a model into a program: the steps in their order, from the arguments of one call to the factors of one row.
+"""Reads a model into a program, step by step, from the arguments of one call to the factors of one row.
 
-Only shapes are read from the data, with one exception: shared arrays that a support depends on (``Program.pinned``).
+Only the shapes of the data are used, except for shared arrays that a support depends on (``Program.pinned``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
 from adfpp.model.arguments import Bound, Model, ModelError, bind, canonical_dtype
+from adfpp.model.constants import constant_observations
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
 from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words
 from adfpp.model.local import local_latents
+from adfpp.model.location import first_line, raised_at
 from adfpp.model.observations import RowModel, traced_factors
 from adfpp.model.outline import Outlines, outline
 from adfpp.model.program import Program
@@ -34,9 +36,9 @@ def read(
 
     Args:
         model: The NumPyro model.
-        args: Its positional arguments, as NUTS would get them. ``jax.ShapeDtypeStruct`` does for arrays of rows.
+        args: Its positional arguments, as for NUTS. Arrays of rows may be given as ``jax.ShapeDtypeStruct``.
         kwargs: Its keyword arguments.
-        rows: Parameters that carry rows; found from the model when None.
+        rows: Parameters that carry rows; None to find them from the model.
         moments: How tilted moments are computed.
         family: The family of the belief: one for all latents, or by latent; a full Gaussian when None.
 
@@ -51,6 +53,9 @@ def read(
     count = row_arrays[0].shape[0]
     refuse_stretched(whole, count, bound)
     one, two = (_outline_of_rows(model, bound, layout, whole, length) for length in (1, 2))
+    constants = constant_observations(model, bound, layout, (whole, one, two))
+    whole, one, two = (outlines.without(constants) for outlines in (whole, one, two))
+    _refuse_unobserved(whole)
     local = local_latents(whole, count, one, two)
     local_names = frozenset(s.name for s in local)
     asked = family if family is not None else Full()
@@ -68,7 +73,7 @@ def read(
     latents = with_whole_numbers(
         latents, lambda some, flat, rest: RowModel(model, layout, some, local).visit(flat, rest), theta, inputs
     )
-    row_model = RowModel(model, layout, latents, local)
+    row_model = RowModel(model, layout, latents, local, constants=constants)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
     row_model = row_model.planned(dtype, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
@@ -87,6 +92,7 @@ def read(
         shared_shapes,
         moments,
         asked,
+        constants,
     )
 
 
@@ -101,15 +107,15 @@ def read_again(
     """Reads the program of a pickle.
 
     Args:
-        reference: To the model.
+        reference: A reference to the model.
         call: The arguments by name, with shapes in the place of arrays.
         rows: Parameters that carry rows.
         moments: How tilted moments are computed.
-        asked: As ``family`` of ``read``.
-        fingerprint: Of the program that was pickled.
+        asked: The argument ``family`` of ``read``.
+        fingerprint: The fingerprint of the program that was pickled.
 
     Raises:
-        ModelError: When another program comes out, as when the model has changed since.
+        ModelError: When the result is another program, e.g. because the model has changed since.
     """
     program = read(reference.model, (), call, rows, moments, asked)
     if program.fingerprint != fingerprint:
@@ -121,40 +127,58 @@ def read_again(
 
 
 def _outline_of_call(model: Model, bound: Bound) -> Outlines:
-    """The model on the call's arguments as they are."""
+    """The shapes of the model on all rows of the call."""
     try:
         whole = outline(model, bound)
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(
-            f"The model does not run on arguments of these shapes: {shapes_in_words(bound)}. {_first_line(error)} All "
-            "arguments that carry rows must have the same length, and plates must be sized from them: "
-            "numpyro.plate('rows', x.shape[0])."
-        ) from error
+        advice = (
+            f" The arguments have the shapes {shapes_in_words(bound)}. All arguments that carry rows must have the "
+            "same length, and plates must be sized from them: numpyro.plate('rows', x.shape[0])."
+        )
+        raise ModelError(f"{_in_words(error)}{advice if _is_about_shapes(error) else _none_in_words(bound)}") from error
+    _refuse_unobserved(whole)
+    return whole
+
+
+def _refuse_unobserved(whole: Outlines) -> None:
+    """Refuses a model without observations."""
     if not whole.observations:
         raise ModelError(
             "The model has no observation, so there is nothing to learn from. Pass the data that numpyro.sample(..., "
             "obs=...) expects (was it left at None?)."
         )
-    return whole
 
 
 def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines, length: int) -> Outlines:
-    """The model on this number of rows."""
+    """The shapes of the model on this number of rows."""
     try:
         return outline(model, bound, layout.kinds, length)
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(
-            f"The model does not run on a single row of {', '.join(layout.named('row'))}: {_first_line(error)} Size "
-            "the data plate and all shapes from the arguments (numpyro.plate('rows', x.shape[0]); here "
-            f"{plates_in_words(whole)}), and say which arguments carry rows with rows=(...) if others were taken for "
-            "them."
+            f"{_in_words(error)} It runs on all rows, but not on {'a single row' if length == 1 else 'two rows'} of "
+            f"{', '.join(layout.named('row'))}. Size the data plate and all shapes from the arguments "
+            f"(numpyro.plate('rows', x.shape[0]); here {plates_in_words(whole)}), and say which arguments carry rows "
+            "with rows=(...) if others were taken for them."
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return line if line.endswith(".") else line + "."
+def _in_words(error: Exception) -> str:
+    """What the model raised, and where."""
+    at = raised_at(error)
+    return f"The model raises {type(error).__name__}{f' at {at}' if at else ''}: {first_line(error)}"
+
+
+def _is_about_shapes(error: Exception) -> bool:
+    """Whether an error is that of an operation on arrays whose shapes do not fit."""
+    words = ("shape", "broadcast", "dimension", "size", "axis", "axes", "rank")
+    return isinstance(error, TypeError | ValueError | IndexError) and any(w in str(error).lower() for w in words)
+
+
+def _none_in_words(bound: Bound) -> str:
+    """The arguments that are None, which may be why a model does not run; empty if there are none."""
+    names = ", ".join(name for name, value in bound.arguments.items() if value is None)
+    return f" It was called with None for {names}." if names else ""

@@ -1,4 +1,4 @@
-"""A model inside of pickles, and its name."""
+"""The name of a model, and its form inside a pickle."""
 
 import inspect
 import pickle
@@ -14,14 +14,14 @@ def model_name(model: object) -> str:
 
 
 class ModelReference:
-    """A model inside a pickle: by its import path, or by value where cloudpickle is installed and it has none."""
+    """A model inside a pickle: by its import path, or by value if it has none and cloudpickle is installed."""
 
     def __init__(self, model: Callable[..., object]) -> None:
         self.model = model
 
     def __reduce__(self) -> tuple[object, ...]:
         found = inspect.unwrap(self.model) if inspect.isfunction(self.model) else self.model
-        # what __main__ defines is found again by its name only in the same script
+        # a function defined in __main__ is found again by its name only in the same script
         importable = getattr(found, "__module__", None) != "__main__"
         if importable:
             try:

@@ -1,6 +1,6 @@
-"""Refusals that need no numbers: what changes with the number of rows and must not, or does not and must.
+"""Refuses models by their shapes: latents that change with the number of rows, and observations that do not.
 
-The numeric check, that the rows' log-likelihoods add up to the batch's, is in ``adfpp.model.check``.
+The numeric check that the rows' log-likelihoods add up to that of the batch is in ``adfpp.model.check``.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,29 +19,29 @@ from adfpp.model.visit import Visit
 
 
 def refuse_stretched(whole: Outlines, rows: int, bound: Bound) -> None:
-    """A single observed value must not be stretched over the rows."""
+    """Refuses a single observed value that would be broadcast over the rows."""
     for name, observation in whole.observations.items():
         value, shape = observation.shape, observation.element_shape
         stretched = any(a == 1 and b == rows for a, b in zip(value, shape, strict=False))
         if rows > 1 and len(value) >= len(shape) > 0 and stretched:
             raise ModelError(
                 f"One value of observation {name!r} would be stretched over {rows} rows: the arguments' lengths are "
-                f"{leading_lengths(bound)}. Pass one value a row."
+                f"{leading_lengths(bound)}. Pass one value for each row."
             )
 
 
 def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, local: frozenset[str]) -> None:
-    """Compares the model's shapes on all rows with those on one and on two.
+    """Compares the model's shapes on all rows with those on one row and on two rows.
 
     Args:
-        whole: On all rows.
-        rows: Their number.
-        one: On one row.
-        two: On two.
+        whole: The shapes on all rows.
+        rows: The number of rows.
+        one: The shapes on one row.
+        two: The shapes on two rows.
         local: Names of the latents of single rows, which may grow with the rows.
 
     Raises:
-        ModelError: When another latent grows, or an observation does not.
+        ModelError: When another latent changes with the number of rows, or an observation does not.
     """
     for name, latent in whole.latents.items():
         if name in local:
@@ -55,8 +55,8 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
                 inside = f" (it is inside plate {plates[0]!r})" if plates else ""
                 raise ModelError(
                     f"Latent {name!r} changes with the number of rows: {shapes}{inside}. A latent of single rows must "
-                    "have one entry a row, along one axis: draw it inside the data plate. If it has one element a "
-                    "group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
+                    "have one entry for each row, along one axis: draw it inside the data plate. If it has one element "
+                    "for each group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
                 )
     for name in [*one.latents, *two.latents]:
         if name not in whole.latents:
@@ -65,7 +65,7 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
         if name not in one.observations or name not in two.observations:
             raise ModelError(f"Observation {name!r} is missing when the model gets fewer rows. Observe it for all.")
         counts = [int(np.prod(s.observations[name].element_shape)) for s in (one, two)]
-        # A factor that is summed over the rows is one number whatever their number; the numeric check judges it.
+        # A factor that is summed over the rows is one number for any number of rows; the numeric check judges it.
         scalar = observation.element_shape == ()
         if counts[1] != 2 * counts[0] and not scalar:
             sizes = {plate.name: plate.size for plate in one.observations[name].plates}
@@ -83,11 +83,11 @@ def refuse_dynamic_supports(
     theta: jax.ShapeDtypeStruct,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> None:
-    """A latent's value must be a function of its own unconstrained value alone.
+    """Refuses latents whose value depends on the unconstrained values of other latents.
 
     Args:
         latents: The latents that rows share.
-        run: ``run(θ, inputs)``: a visit of one row.
+        run: ``run(θ, inputs)`` visits one row.
         theta: Shape of θ.
         inputs: Shapes of one row's arrays and of the shared ones.
     """

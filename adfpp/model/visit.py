@@ -1,17 +1,20 @@
-"""One run of a model: which latents it draws, what it observes, and what cannot be learned row by row at all.
+"""One run of a model: its latents and observations, and the refusal of statements that cannot be learned by rows.
 
-NumPyro records a run as a dictionary of messages, which it calls sites. This module reads them, and the rest of adfpp
+NumPyro records a run as a dictionary of messages, which it calls sites. Only this module reads them; the rest of adfpp
 works with ``Sampled`` and ``Recorded``.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -19,6 +22,7 @@ from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import Model, ModelError, call
 from adfpp.model.elements import AnyDistribution, is_factor, is_masked, same_transform, support_in_words
+from adfpp.model.location import is_users, raised_at
 
 # NumPyro keeps its stack of handlers for the whole process, so that only one thread at a time may run a model.
 READING = threading.RLock()
@@ -40,9 +44,9 @@ class Sampled(NamedTuple):
     """One ``numpyro.sample`` or ``numpyro.factor`` statement of a run.
 
     Attributes:
-        name: Of the latent or observation.
+        name: The name of the latent or observation.
         fn: Its distribution.
-        value: What was drawn or observed.
+        value: The value that was drawn or observed.
         plates: The plates around it.
     """
 
@@ -58,17 +62,21 @@ class Visit(NamedTuple):
     latents: dict[str, Sampled]
     observations: dict[str, Sampled]
 
+    def without(self, names: Collection[str]) -> "Visit":
+        """The visit without some of the observations."""
+        return self._replace(observations={n: o for n, o in self.observations.items() if n not in names})
+
 
 class Recorded(NamedTuple):
     """A named value of one run.
 
     Attributes:
-        name: Of a latent, an observation, a factor or a deterministic value.
-        kind: Which of these it is.
+        name: The name of the latent, observation, factor or deterministic value.
+        kind: Which of these four it is.
         fn: Its distribution; None for a deterministic value.
         value: Its value.
         plates: The plates around it.
-        event_dims: Names of the axes of an event, as given by ``infer={"event_dims": ...}``.
+        event_dims: The names of the axes of one event, given by ``infer={"event_dims": ...}``.
     """
 
     name: str
@@ -98,7 +106,7 @@ def visit(
     Args:
         model: The model.
         arguments: Its arguments by name.
-        values: Values of latents; something in the support by default.
+        values: Values of latents; some value in the support by default.
         priors: Distributions to put in the place of the model's own priors.
 
     Raises:
@@ -111,10 +119,19 @@ def visit(
             messages = handlers.trace(handlers.seed(substituted, rng_seed=0)).get_trace()
     except _VALUE_ERRORS as error:
         after = f"after {watch.last}" if watch.last else "before its first latent or observation"
+        after += f", {raised_at(error)}" if raised_at(error) else ""
+        count = (
+            "such as a number of groups taken from the data, would change when rows come one at a time. Compute it "
+            "outside and pass it as a Python number, e.g. model(x, group, n_groups=8)."
+        )
+        if isinstance(error, jax.errors.TracerArrayConversionError):
+            raise ModelError(
+                f"The model gives a traced value to NumPy or SciPy ({after}), which need numbers: use the function of "
+                f"jax.numpy (jnp) or jax.scipy in its place. A value that has to be a number, {count}"
+            ) from error
         raise ModelError(
-            f"The model reads a value out of its data arguments ({after}), such as a number of groups taken from the "
-            "data. One row at a time that value would change. Compute it outside and pass it as a Python number, "
-            "e.g. model(x, group, n_groups=8)."
+            f"The model reads a value out of its data arguments or latents ({after}). For a condition use jnp.where, "
+            f"and jnp in the place of Python's math. A value that has to be a number, {count}"
         ) from error
     latents, observations = {}, {}
     for name, site in messages.items():
@@ -143,7 +160,7 @@ def _refuse(name: str, site: Message) -> None:
     if site["type"] != "sample":
         return
     kind = "observation" if site["is_observed"] else "latent"
-    if site["scale"] is not None:
+    if not _is_one(site["scale"]):
         raise ModelError(
             f"The {kind} {name!r} is under handlers.scale (or a subsampling plate), which would count its rows more or "
             "less than once. Remove the scale; to weigh rows, raise the likelihood to a power with numpyro.factor."
@@ -163,30 +180,41 @@ def _refuse(name: str, site: Message) -> None:
         )
 
 
+def _is_one(scale: ArrayLike | None) -> bool:
+    """Whether a statement counts once, because it has no scale, or one that is known to be 1."""
+    return scale is None or (not isinstance(scale, Tracer) and bool(np.all(np.asarray(scale) == 1)))
+
+
 def record(
-    model: Model, arguments: Mapping[str, object], values: Values, key: jax.Array | int, redraw: bool
+    model: Model,
+    arguments: Mapping[str, object],
+    values: Values,
+    key: jax.Array | int,
+    redraw: bool,
+    constants: Collection[str] = (),
 ) -> dict[str, Recorded]:
-    """Runs a model once and keeps every named value, deterministic ones too, in the model's order.
+    """Runs a model once and keeps every named value, deterministic ones included, in the model's order.
 
     Args:
         model: The model.
         arguments: Its arguments by name.
         values: Values of latents.
-        key: For what is drawn.
-        redraw: Whether observations are drawn anew; factors stay what they are.
+        key: The key for random draws.
+        redraw: Whether new observations are drawn; factors stay unchanged.
+        constants: Observations that are fixed latents: they are never drawn, and count as deterministic values.
     """
 
     def run() -> object:
         return call(model, arguments)
 
-    substituted = _substituted(_Unobserved(run) if redraw else run, values)
+    substituted = _substituted(_Unobserved(run, constants) if redraw else run, values)
     with quiet():
         messages = handlers.trace(handlers.seed(substituted, rng_seed=key)).get_trace()
     out = {}
     for name, site in messages.items():
         if site["type"] not in ("sample", "deterministic"):
             continue
-        fn = site["fn"] if site["type"] == "sample" else None
+        fn = site["fn"] if site["type"] == "sample" and name not in constants else None
         kind = "deterministic" if fn is None else "observed" if site["is_observed"] else "latent"
         kind = "factor" if fn is not None and is_factor(fn) else kind
         event_dims = tuple((site.get("infer") or {}).get("event_dims", ()))
@@ -203,7 +231,7 @@ def draw_latents(
         model: The model.
         arguments: Its arguments by name.
         priors: Distributions to put in the place of the model's own priors.
-        key: For the draws.
+        key: The key for the draws.
     """
     with quiet(), handlers.seed(rng_seed=key):
         messages = handlers.trace(_Replace(lambda: call(model, arguments), priors)).get_trace()
@@ -211,7 +239,7 @@ def draw_latents(
 
 
 def prior_draws_of(key: jax.Array, only: tuple[str, ...] | None = None) -> Values:
-    """Draws of latents from their priors, for ``visit``: of these, or of all."""
+    """Draws latents from their priors, for ``visit``: those in ``only``, or all."""
     order: list[str] = []
 
     def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
@@ -220,7 +248,7 @@ def prior_draws_of(key: jax.Array, only: tuple[str, ...] | None = None) -> Value
         order.append(name)
         try:
             return fn.sample(jax.random.fold_in(key, len(order)))
-        except NotImplementedError:  # an improper prior, which another one will replace
+        except NotImplementedError:  # an improper prior, which the user will replace
             transform = biject_to(fn.support)
             return transform(jnp.zeros(transform.inverse_shape(fn.shape())))
 
@@ -252,7 +280,7 @@ def _plates(site: Message) -> tuple[Plate, ...]:
 
 
 def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
-    """A value in the support of a latent, for looking at a model: no prior needs to be sampled."""
+    """A value in the support of a latent, with which a model can be run without draws from its priors."""
     if fn.support is None or fn.support.is_discrete:
         return None
     transform = biject_to(fn.support)
@@ -260,14 +288,14 @@ def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
 
 
 class _Replace(Messenger):
-    """Puts other priors in the place of a model's own."""
+    """Replaces priors of a model."""
 
     def __init__(self, fn: Callable[..., object], priors: Mapping[str, AnyDistribution]) -> None:
         self.priors = priors
         super().__init__(fn)
 
     def process_message(self, msg: Message) -> None:
-        """Exchanges a latent's distribution before it is drawn from."""
+        """Replaces a latent's distribution before a value is drawn from it."""
         if msg["type"] != "sample" or msg["name"] not in self.priors:
             return
         model_prior, new = msg["fn"], self.priors[msg["name"]]
@@ -284,21 +312,47 @@ class _Replace(Messenger):
 
 
 class _Watch(Messenger):
-    """Remembers the last latent or observation of a run, for error messages."""
+    """Remembers the last latent or observation of a run, for error messages, and refuses random numbers."""
 
     def __init__(self, fn: Callable[..., object]) -> None:
         self.last = ""
         super().__init__(fn)
+
+    def process_message(self, msg: Message) -> None:
+        """Refuses a key that the model draws for itself, or for a latent that it hides."""
+        if msg["type"] == "prng_key" and _drawn_by_user():
+            after = f" (after {self.last})" if self.last else ""
+            raise ModelError(
+                f"The model draws a random key{after}: it calls numpyro.prng_key(), or hides a latent with "
+                "handlers.block. Its rows would then have random log-likelihoods. Make a random quantity a latent with "
+                "numpyro.sample, or pass numbers that were drawn outside as arguments."
+            )
 
     def postprocess_message(self, msg: Message) -> None:
         if msg["type"] == "sample":
             self.last = f"{'observation' if msg['is_observed'] else 'latent'} {msg['name']!r}"
 
 
+def _drawn_by_user() -> bool:
+    """Whether a key is drawn by the model, and not by one of NumPyro's modules, whose parameters need one."""
+    for frame, _ in traceback.walk_stack(None):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("numpyro.contrib."):
+            return False
+        if is_users(frame):
+            break
+    return True
+
+
 class _Unobserved(Messenger):
-    """Draws the observations anew; factors have nothing to draw."""
+    """Draws new observations, except for factors, which have no values to draw, and for latents that are fixed."""
+
+    def __init__(self, fn: Callable[..., object], constants: Collection[str]) -> None:
+        self.constants = constants
+        super().__init__(fn)
 
     def process_message(self, msg: Message) -> None:
-        """Takes the observed value away."""
+        """Removes the observed value, so that a new one is drawn."""
         if msg["type"] == "sample" and msg["is_observed"] and not is_factor(msg["fn"]):
-            msg["is_observed"], msg["value"] = False, None
+            if msg["name"] not in self.constants:
+                msg["is_observed"], msg["value"] = False, None

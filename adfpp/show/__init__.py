@@ -1,1 +1,1 @@
-"""What a user sees: ArviZ data, plots, the report."""
+"""Output for the user: data for ArviZ, plots, and the report."""

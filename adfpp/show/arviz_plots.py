@@ -1,4 +1,4 @@
-"""The pictures that ArviZ draws, the same with its versions 0.23 and 1.x: intervals side by side, and densities."""
+"""Pictures drawn by ArviZ, equal with its versions 0.23 and 1.x: intervals side by side, and densities."""
 
 import importlib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DRAWS = 4000  # of a run, at most, that its intervals are made of: quantiles are good to a few per cent then
+_DRAWS = 4000  # the largest number of draws behind an interval; quantiles are then good to a few per cent
 _INNER = 0.5  # mass of the thick part of an interval
 
 
@@ -27,13 +27,13 @@ def forest(
         draws: ``{run: {parameter: (S,)}}``, runs and parameters from top to bottom; S may differ between runs.
         colours: Matplotlib colour of each run.
         prob: Mass of the intervals.
-        width: Of the figure, in inches.
+        width: The width of the figure, in inches.
 
     Returns:
         The figure, and the axes that hold the intervals.
     """
     height = 1.2 + len(next(iter(draws.values()))) * (0.14 + 0.1 * len(draws))
-    # ArviZ stacks the runs, and would fill up those with fewer draws with NaN
+    # ArviZ stacks the runs, and would pad those with fewer draws with NaN
     count = min(_DRAWS, max(a.size for run in draws.values() for a in run.values()))
     posteriors = {
         name: {p: a[np.linspace(0, a.size - 1, count).round().astype(int)][None] for p, a in run.items()}
@@ -55,7 +55,7 @@ def density(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _arviz() -> Any:
-    """ArviZ, whose functions take other arguments in either version."""
+    """The module ArviZ as ``Any``, because its two versions have different signatures."""
     return importlib.import_module("arviz")
 
 
@@ -71,7 +71,7 @@ def _forest_old(
     parameters = list(next(iter(posteriors.values())))
     axes = arviz.plot_forest(
         [arviz.from_dict(posterior=dict(p)) for p in posteriors.values()],
-        var_names=parameters,  # in this order
+        var_names=parameters,  # keeps this order
         model_names=list(posteriors),
         colors=[colours[name] for name in posteriors],
         combined=True,
@@ -122,13 +122,13 @@ def _forest_new(
     places = {text.get_text(): float(text.get_position()[1]) for text in labels.texts}
     labels.remove()
     figure = made.viz["figure"].item()
-    axes.set_subplotspec(figure.add_gridspec(1, 1)[0])  # the whole width
+    axes.set_subplotspec(figure.add_gridspec(1, 1)[0])  # uses the whole width
     _one_label_each(axes, places)
     return figure, axes
 
 
 def _one_label_each(axes: "Axes", places: Mapping[str, float]) -> None:
-    """A label and a band for each parameter; the colours tell the runs apart."""
+    """Draws one label and one band for each parameter; the runs are told apart by their colours."""
     step = abs(float(np.diff(sorted(places.values())).mean())) if len(places) > 1 else 1.0
     for y in list(places.values())[::2]:
         axes.axhspan(y - step / 2, y + step / 2, color="0.965", linewidth=0, zorder=-1)

@@ -1,4 +1,4 @@
-"""What differs between ArviZ 0.23 (``InferenceData``) and ArviZ 1.x (``DataTree``); no other module knows.
+"""Hides the differences between ArviZ 0.23 (``InferenceData``) and ArviZ 1.x (``DataTree``) from other modules.
 
 ArviZ takes about as long to import as everything else together, so it is imported inside the functions.
 """
@@ -21,10 +21,10 @@ class Group(NamedTuple):
     """One group of an ``InferenceData`` or ``DataTree``.
 
     Attributes:
-        values: Arrays by variable; ``(chain, draw, ...)`` if sampled.
-        dims: Names of a variable's axes after those of the sample, None for ArviZ's own naming.
-        sampled: Whether the variables begin with chain and draw.
-        coords: Values of dimensions of this group alone.
+        values: The array of each variable; ``(chain, draw, ...)`` if sampled.
+        dims: Names of a variable's axes after chain and draw; None for a name that ArviZ chooses.
+        sampled: Whether the first axes of the variables are chain and draw.
+        coords: Values of dimensions of this group only.
     """
 
     values: Mapping[str, np.ndarray]
@@ -34,7 +34,7 @@ class Group(NamedTuple):
 
 
 def is_new_version() -> bool:
-    """Whether ArviZ is of version 1.x."""
+    """Whether ArviZ has version 1.x."""
     return int(version("arviz").split(".")[0]) >= 1
 
 
@@ -45,9 +45,9 @@ def inference_data(groups: Mapping[str, Group], coords: Mapping[str, object], at
     """An ``InferenceData`` (0.23) or a ``DataTree`` (1.x).
 
     Args:
-        groups: Its groups by name.
-        coords: Values of the dimensions; a dimension without values is counted from 0.
-        attrs: Written to each group and to the whole, in addition to what ArviZ writes itself.
+        groups: The groups by name.
+        coords: Values of the dimensions; a dimension without values is numbered from 0.
+        attrs: Attributes of each group and of the whole, in addition to those that ArviZ writes.
     """
     datasets = {name: _dataset(group, coords, attrs) for name, group in groups.items()}
     if is_new_version():
@@ -95,7 +95,7 @@ def from_netcdf(path: str | os.PathLike[str]) -> Any:
 
 
 def elpd_data(pointwise: "DataArray", k: "DataArray", effective: float, draws: int, good_k: float) -> Any:
-    """Leave-one-out results in ArviZ's own form, as ``compare``, ``plot_khat`` and ``print`` take them.
+    """Leave-one-out results in ArviZ's own form, for ``compare``, ``plot_khat`` and ``print``.
 
     Args:
         pointwise: ``DataArray`` of the expected log predictive density of each observation.
@@ -105,9 +105,7 @@ def elpd_data(pointwise: "DataArray", k: "DataArray", effective: float, draws: i
         good_k: The threshold for k̂.
     """
     total, count = float(pointwise.sum()), int(pointwise.size)
-    se = float(
-        (count * np.var(pointwise.values, ddof=int(is_new_version()))) ** 0.5
-    )  # as the loo of each version has it
+    se = float((count * np.var(pointwise.values, ddof=int(is_new_version()))) ** 0.5)  # as in each version's loo
     bad = bool((k > good_k).any())
     if is_new_version():
         from arviz_stats.utils import ELPDDataLOO  # pyright: ignore[reportMissingImports]
@@ -153,9 +151,9 @@ def plot(kind: str, data: Any, **options: object) -> "Figure":
 
     Args:
         kind: "forest", "dist" (marginals), "pair", "trace", "rank", "khat", "ppc" or "compare".
-        data: What ArviZ's function takes; "forest" also takes ``{run: data}``, to be drawn side by side.
-        **options: Its options by their names on ArviZ 1.x; those that 0.23 knows too are ``var_names``, "forest"'s
-            ``combined`` and "ppc"'s ``num_samples``.
+        data: The data for ArviZ's function; for "forest" also ``{run: data}``, to be drawn side by side.
+        **options: The function's options by their names in ArviZ 1.x. With 0.23 only ``var_names``, "forest"'s
+            ``combined`` and "ppc"'s ``num_samples`` can be used.
     """
     import arviz
 

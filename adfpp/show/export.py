@@ -1,7 +1,7 @@
 """Export to ArviZ: draws, predictives and densities of a posterior, as ``InferenceData`` or ``DataTree``.
 
-What the groups hold is made in ``groups``, leave-one-out in ``loo``, and what differs between ArviZ 0.23 and 1.x stands
-in ``arviz_versions``.
+The groups are made in ``groups``, leave-one-out is in ``loo``, and the differences between ArviZ 0.23 and 1.x are in
+``arviz_versions``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ import numpyro
 from adfpp._version import __version__
 from adfpp.judge.fits import Fit
 from adfpp.learn.ep import EPInfo
+from adfpp.learn.keys import checked_key
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.stream import ADFTotals
@@ -43,12 +44,12 @@ def to_arviz(
 ) -> Any:
     """Exports a posterior to ArviZ: ``InferenceData`` on ArviZ 0.23, ``DataTree`` on 1.x.
 
-    Groups: ``posterior`` (latents and deterministic sites), ``prior``, ``posterior_predictive``, ``prior_predictive``,
-    ``log_likelihood``, ``log_prior``, ``observed_data``, ``constant_data``, ``unconstrained_posterior`` (of latents
-    that are Gaussian there; those in their native space are in ``posterior`` as they are), ``sample_stats``, and
-    ``trajectory`` of ADF or ``cavities`` of EP (``log_z``: log predictive density of each row given all the others).
+    Groups: ``posterior`` (latents and deterministic values), ``prior``, ``posterior_predictive``, ``prior_predictive``,
+    ``log_likelihood``, ``log_prior``, ``observed_data``, ``constant_data``, ``unconstrained_posterior`` (latents that
+    are Gaussian there; those kept in their native space are only in ``posterior``), ``sample_stats``, and
+    ``trajectory`` for ADF or ``cavities`` for EP (``log_z``: log predictive density of each row given all other rows).
     All draws are independent, and draw i is the same in every group. For leave-one-out use ``adfpp.loo``: ArviZ's own
-    ``loo`` would take them for draws from the exact posterior.
+    ``loo`` would treat them as draws from the exact posterior.
 
     Example:
         ::
@@ -58,35 +59,35 @@ def to_arviz(
             adfpp.loo(idata)
 
     Args:
-        result_or_posterior: What ``run`` or ``get_posterior`` of an ``ADF`` or ``EP`` gave.
-        *args: The model's arguments: the rows that were absorbed. Without any, as after a stream that was not kept,
-            the posterior's draws and their ``log_q`` alone are exported.
+        result_or_posterior: The result of ``run`` or ``get_posterior`` of an ``ADF`` or ``EP``.
+        *args: The model's arguments: the rows that were absorbed. If there are none, as after a stream that was not
+            kept, only the posterior's draws and their ``log_q`` are exported.
         rng_key: Key for the draws; ``jax.random.key(0)`` when None.
-        num_samples: Draws in all.
-        num_chains: Number of equal chains that they are split into, because R-hat and ESS compare chains.
+        num_samples: Total number of draws.
+        num_chains: Number of equal chains that the draws are split into, because R-hat and ESS compare chains.
         coords: Values of dimensions.
-        dims: Names of the axes of a latent, an observation or an argument. Plates name their axes themselves.
-        predictive: Whether to draw the observations, and the deterministic sites of every row.
+        dims: Names of the axes of a latent, an observation or an argument. The axes of plates have their names.
+        predictive: Whether to draw the observations, and the deterministic values of every row.
         log_likelihood: Whether to keep the log-likelihood of each row at each draw; ``adfpp.loo`` needs it.
         trajectory: Whether to add the belief along a run of ADF. If it was not kept, the rows are absorbed again,
-            except where factors of the prior are visited between batches: other batches give another posterior there.
-        prior: What the posterior began from in the place of the model's prior; a result remembers it.
+            except if factors of the prior are visited between batches: other batches would give another posterior.
+        prior: The prior of the run, if it was not that of the model; not needed for a result.
         **kwargs: The model's keyword arguments.
     """
     run = result_or_posterior.run if isinstance(result_or_posterior, Result) else None
     post = run.posterior if run is not None else result_or_posterior
     if not isinstance(post, Posterior):
         raise TypeError(
-            "to_arviz takes what run or get_posterior of an ADF or EP gave; it got a "
-            f"{type(post).__name__}. A state becomes a posterior by adf.get_posterior(state); for an MCMC use "
+            "to_arviz takes the result of run or get_posterior of an ADF or EP; it got a "
+            f"{type(post).__name__}. For a state use adf.get_posterior(state); for an MCMC use "
             "arviz.from_numpyro."
         )
     if num_samples < 1 or num_chains < 1 or num_samples % num_chains:
         raise ValueError(
-            f"num_samples={num_samples} draws do not split into num_chains={num_chains} equal chains; take "
-            f"{-(-max(num_samples, 1) // max(num_chains, 1)) * max(num_chains, 1)}, say."
+            f"num_samples={num_samples} draws cannot be split into num_chains={num_chains} equal chains; take "
+            f"{-(-max(num_samples, 1) // max(num_chains, 1)) * max(num_chains, 1)}, for example."
         )
-    draw_key, key = jax.random.split(rng_key if rng_key is not None else jax.random.key(0))
+    draw_key, key = jax.random.split(checked_key(rng_key) if rng_key is not None else jax.random.key(0))
     theta = post.draw(draw_key, num_samples)
     draws = Draws(post.program, theta, np.asarray(post.distribution.log_prob(theta), np.float64), num_chains)
     result = result_or_posterior if isinstance(result_or_posterior, Result) else None
@@ -109,26 +110,26 @@ def fit_to_arviz(
     prior: GivenPrior = None,
     **kwargs: Any,
 ) -> Any:
-    """One run of a comparison, of whatever method, with the draws that were compared.
+    """Exports one run of a comparison, of any method, with the draws that were compared.
 
-    Draws of MCMC have no ``log_q``; leave-one-out of theirs is ``arviz.loo``.
+    Draws of MCMC have no ``log_q``; use ``arviz.loo`` for their leave-one-out.
 
     Args:
         fit: The run.
         *args: The model's arguments.
         rng_key: Key for the predictives and the prior.
-        coords: As in ``to_arviz``, and so are the others.
-        dims: Names of axes.
+        coords: Values of dimensions, as in ``to_arviz``.
+        dims: Names of axes, as in ``to_arviz``.
         predictive: Whether to draw the observations.
         log_likelihood: Whether to keep the log-likelihood of each row at each draw.
         trajectory: Whether to add the belief along a run of ADF.
-        prior: What the run began from in the place of the model's prior.
+        prior: The prior of the run, if it was not that of the model.
         **kwargs: The model's keyword arguments.
     """
     result = fit.source if isinstance(fit.source, Result) else None
     log_q = None if fit.log_q is None else np.asarray(fit.log_q, np.float64).reshape(-1)
     draws = Draws(fit.program, jnp.asarray(fit.flat, fit.program.dtype), log_q, fit.theta.shape[0])
-    key = rng_key if rng_key is not None else jax.random.key(0)
+    key = checked_key(rng_key) if rng_key is not None else jax.random.key(0)
     if args or kwargs:
         refuse_clashes(fit.program.model, to_arviz, args)
     groups = groups_of(draws, result, key, Wanted(predictive, log_likelihood, trajectory, prior), args, kwargs)
@@ -145,7 +146,7 @@ def fit_to_arviz(
 
 
 def _named(groups: dict[str, Group], dims: Mapping[str, Sequence[str]]) -> dict[str, Group]:
-    """The groups with the user's names of axes in the place of the model's."""
+    """The groups, with the names of axes that the user has given instead of the model's."""
     known = {name for group in groups.values() for name in group.values}
     unknown = sorted(set(dims) - known)
     if unknown:
@@ -170,7 +171,7 @@ def _named(groups: dict[str, Group], dims: Mapping[str, Sequence[str]]) -> dict[
 
 
 def _without_clashes(groups: dict[str, Group]) -> dict[str, Group]:
-    """No dimension has the name of a variable beside it, which xarray would take for its coordinate."""
+    """Renames dimensions that have the name of a variable of their group, which xarray would take for a coordinate."""
     out = {}
     for name, group in groups.items():
         dims = {}
@@ -186,7 +187,7 @@ def _attrs(family: str | None, result: Result | None) -> dict[str, object]:
     if result is None:
         return attrs
     if isinstance(result.info, EPInfo):
-        # netCDF has no truth values
+        # netCDF has no booleans
         attrs |= {"sweeps": result.info.sweeps, "converged": int(result.info.converged)}
     if isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows:
         if np.isfinite(result.log_evidence):

@@ -21,17 +21,17 @@ from adfpp.model import Joint, Program
 from adfpp.model.forward import Forward, Variable
 from adfpp.show.arviz_versions import Group
 
-_LARGE = 1 << 30  # bytes from which on an export is announced
-_STEPS = 200  # of a trajectory that is made afterwards
+_LARGE = 1 << 30  # bytes of an export above which the user is warned
+_STEPS = 200  # steps of a trajectory that is made after the run
 _CHUNK = 4096  # rows whose log-likelihood is evaluated together
 
 
 class ExportWarning(UserWarning):
-    """Something about an export that its user should know."""
+    """A warning about an export, such as its size or rows that do not belong to the posterior."""
 
 
 class Draws(NamedTuple):
-    """Draws ``(S, N)`` of θ, their log density ``(S,)`` under the approximation if they are of one, their chains."""
+    """Draws ``(S, N)`` of θ, their log density ``(S,)`` if they are from an approximation, and the number of chains."""
 
     program: Program
     theta: jax.Array
@@ -39,15 +39,15 @@ class Draws(NamedTuple):
     chains: int
 
     def laid_out(self, values: Mapping[str, ArrayLike], dims: Mapping[str, Sequence[str | None]]) -> Group:
-        """Arrays ``(S, ...)`` as ``(chain, draw, ...)``."""
+        """A group of arrays ``(S, ...)``, reshaped to ``(chain, draw, ...)``."""
         shape = (self.chains, len(self.theta) // self.chains)
         arrays = {name: np.asarray(a) for name, a in values.items()}
         return Group({name: a.reshape(shape + a.shape[1:]) for name, a in arrays.items()}, dims)
 
     def unconstrained(self, dims: Mapping[str, Sequence[str | None]]) -> dict[str, Group]:
-        """θ by latent, without the latents in their native spaces, which are in ``posterior`` as they are.
+        """θ by latent, without the latents in their native spaces, which are only in ``posterior``.
 
-        Where a latent has another shape there, its axes have other names.
+        If a latent has another shape in unconstrained space, its axes have other names.
         """
         values, named = {}, {}
         for latent in self.program.latents:
@@ -62,13 +62,13 @@ class Draws(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which groups are wanted, and what the model's prior is replaced by.
+    """Which groups are exported, and the prior that replaces the model's.
 
     Attributes:
-        predictive: Whether to draw the observations, and the deterministic sites of every row.
+        predictive: Whether to draw the observations, and the deterministic values of every row.
         log_likelihood: Whether to keep the log-likelihood of each row at each draw.
         trajectory: Whether to add the belief along a run of ADF.
-        prior: What the posterior began from in the place of the model's prior.
+        prior: The prior of the run, if it was not that of the model.
     """
 
     predictive: bool
@@ -89,11 +89,11 @@ def groups_of(
 
     Args:
         draws: Draws of θ.
-        result: The result that they are of, if it is known.
+        result: The result that the draws come from, if it is known.
         key: Key for the predictives and the prior.
-        wanted: Which groups.
-        args: The model's arguments; without any the draws alone are exported.
-        kwargs: Its keyword arguments.
+        wanted: Which groups are exported.
+        args: The model's arguments; if there are none, only the draws are exported.
+        kwargs: The model's keyword arguments.
     """
     if not args and not kwargs:
         stats = {} if draws.log_q is None else {"sample_stats": draws.laid_out({"log_q": draws.log_q}, {})}
@@ -129,8 +129,8 @@ class _Densities(NamedTuple):
     """Log-likelihoods at the draws.
 
     Attributes:
-        total: ``(S,)`` of all absorbed rows together.
-        rows: ``(S, n, ...)`` of each row, by observation.
+        total: ``(S,)`` log-likelihood of all absorbed rows together.
+        rows: ``(S, n, ...)`` log-likelihood of each row, by observation.
     """
 
     total: np.ndarray
@@ -149,7 +149,7 @@ class _Export:
         self.factors = [f for f in self.forms.values() if f.kind == "factor"]
 
     def announce(self, wanted: Wanted) -> None:
-        """Warns of an export that takes more than a gigabyte, before it is made."""
+        """Warns before an export that takes more than a gigabyte."""
         numbers = sum(int(np.prod(f.shape)) for f in self.observed) + self.joint.length * len(self.factors)
         each = numbers * self.samples * np.dtype(self.draws.program.dtype).itemsize
         sizes = {"log_likelihood": each * wanted.log_likelihood}
@@ -165,7 +165,7 @@ class _Export:
             )
 
     def groups(self, key: jax.Array, wanted: Wanted, absorbed: np.ndarray | None, moving: bool) -> dict[str, Group]:
-        """All groups but the trajectory."""
+        """All groups except the trajectory."""
         theta, constrain, laid_out = self.draws.theta, self.draws.program.constrain, self.draws.laid_out
         prior_key, forward_key, prior_forward_key = jax.random.split(key, 3)
         prior_theta = self._prior_draws(prior_key)
@@ -185,7 +185,7 @@ class _Export:
         log_prior, out["log_prior"] = self._log_prior(theta)
         stats = {} if self.draws.log_q is None else {"log_q": self.draws.log_q}
         if not moving:
-            # ArviZ looks for it under the name lp
+            # ArviZ expects it under the name lp
             stats |= dict.fromkeys(("log_p", "lp"), log_prior + densities.total)
         if stats:
             out["sample_stats"] = laid_out(stats, {})
@@ -193,7 +193,7 @@ class _Export:
         return out | self._data()
 
     def cavities(self, result: Result) -> dict[str, Group]:
-        """Leave-one-out densities from EP's cavity distributions, where a site approximation is that of one row."""
+        """Leave-one-out densities from EP's cavity distributions, if each site approximation is that of one row."""
         log_z = left_out_densities(result.run.learner, result.info)
         if log_z is None:
             return {}
@@ -217,7 +217,7 @@ class _Export:
         return out
 
     def _likelihood(self, theta: jax.Array, keep: bool, absorbed: np.ndarray | None) -> _Densities:
-        """At the draws; the total leaves out refused rows, which are no part of the posterior."""
+        """Log-likelihoods at the draws. The total leaves out refused rows, which are not part of the posterior."""
         total, parts = np.zeros(self.samples), []
         for begin in range(0, self.joint.length, _CHUNK):
             chosen = np.arange(begin, min(begin + _CHUNK, self.joint.length))
@@ -229,7 +229,7 @@ class _Export:
         return _Densities(total, rows)
 
     def _log_prior(self, theta: jax.Array) -> tuple[np.ndarray, Group]:
-        """In unconstrained space, all together; and by latent, of its values."""
+        """The total log prior in unconstrained space, and the group of the log priors of the latents' values."""
         volume = self.joint.log_volume(theta).astype(np.float64)
         if isinstance(self.start, Posterior):
             flat = np.asarray(self.start.distribution.log_prob(theta), np.float64)
@@ -245,7 +245,9 @@ class _Export:
         return next((dim for dim, size in sized if dim is not None and size == self.joint.length), None)
 
     def _by_event(self, name: str, logs: np.ndarray) -> np.ndarray:
-        """One number for each event of an observation: leave-one-out leaves out whole events."""
+        """Sums log-likelihoods over each event of an observation, because leave-one-out leaves out whole events."""
+        if name not in self.forms:
+            return logs
         form = self.forms[name]
         inside = tuple(range(1 + max(1, len(form.shape) - form.event_dim), logs.ndim))
         return logs.sum(inside) if inside else logs
@@ -253,8 +255,10 @@ class _Export:
     def _log_likelihood_group(self, logs: Mapping[str, np.ndarray]) -> Group:
         dims: dict[str, Sequence[str | None]] = {}
         for name, a in logs.items():
-            form, row = self.forms[name], self._row_dim(self.forms[name])
-            plates = [d for d in form.dims[: len(form.shape) - form.event_dim] if d != row]
+            # observations that a latent of the row joins have one likelihood, named "a, b", which is no single form's
+            forms = [self.forms[name]] if name in self.forms else []
+            row = next(filter(None, map(self._row_dim, forms or self.observed)), None)
+            plates = [d for form in forms for d in form.dims[: len(form.shape) - form.event_dim] if d != row]
             dims[name] = ([row, *plates] + [None] * a.ndim)[: a.ndim - 1]  # rows come first
         return self.draws.laid_out(logs, dims)
 
@@ -305,7 +309,7 @@ def _trajectory_group(
 
 
 def _absorbed(result: Result | None, length: int) -> np.ndarray | None:
-    """Which rows were absorbed, where the result has the status of every row."""
+    """Which rows were absorbed, if the result has the status of every row, else None."""
     status = getattr(getattr(result, "info", None), "status", None)
     if status is None or len(status) != length:
         return None

@@ -1,4 +1,4 @@
-"""Leave-one-out cross-validation from exported draws, with the weights that draws of an approximation need."""
+"""Leave-one-out cross-validation from exported draws, with importance weights for draws of an approximation."""
 
 import warnings
 from typing import Any
@@ -14,11 +14,11 @@ from adfpp.show.groups import ExportWarning
 def loo(data: Any, var_name: str | None = None) -> Any:
     """Leave-one-out cross-validation from draws of an approximate posterior, in ArviZ's own form.
 
-    Without row i the weight of a draw θ is p(θ | y)/q(θ), divided by p(yᵢ | θ). ArviZ's ``loo`` omits the first ratio,
-    which is right for MCMC and wrong here; ``loo_approximate_posterior`` of ArviZ 1.x gives the same as this function.
+    If row i is left out, the weight of a draw θ is p(θ | y)/q(θ), divided by p(yᵢ | θ). ArviZ's ``loo`` omits the first
+    ratio, which is right for MCMC and wrong here. ArviZ 1.x's ``loo_approximate_posterior`` gives the same result.
 
     Args:
-        data: From ``to_arviz``, or any data with ``log_likelihood`` and with ``log_p``, ``log_q`` in ``sample_stats``.
+        data: Data of ``to_arviz``, or any data with ``log_likelihood``, and ``log_p``, ``log_q`` in ``sample_stats``.
         var_name: Name of the observation; needed if there are several.
 
     Returns:
@@ -57,8 +57,8 @@ def loo(data: Any, var_name: str | None = None) -> Any:
     if (k > good_k).any():
         warnings.warn(
             f"Pareto k is above {good_k:.2f} for {int((k > good_k).sum())} of {k.size} observations: leave-one-out "
-            "from this posterior is not to be relied on. If this is so for most of them, the posterior is too far from "
-            "the true one; if for a few, these rows are influential.",
+            "from this posterior is not reliable. If k is high for most of them, the posterior is too far from the "
+            "true one; if it is high for a few, these rows are influential.",
             ExportWarning,
             stacklevel=2,
         )

@@ -1,7 +1,6 @@
 """Pictures of a comparison and of a self-check, as Matplotlib figures.
 
-Each kind of picture is one function here. The numbers that it shows come from ``series``, colours and panels from
-``style``.
+Each kind of picture is one function here. Its numbers come from ``series``, its colours and panels from ``style``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,28 +45,28 @@ if TYPE_CHECKING:
 
 _PROB = 0.9  # mass of the forest's intervals
 _MOST = {"forest": 20, "marginals": 9, "learning": 6}  # parameters shown unless they are named
-_POINTS = 5000  # of a scatter; more cannot be told apart
-_VISIBLE = 0.01  # of a curve's height, below which it is not seen
+_POINTS = 5000  # points of a scatter plot; more cannot be told apart
+_VISIBLE = 0.01  # share of a curve's height below which the curve cannot be seen
 _SHADE = 0.18  # opacity of shaded areas
 
 
 class NotApplicable(ValueError):
-    """A picture that cannot be drawn of this comparison, because it has nothing to show."""
+    """The comparison has nothing to show in this kind of picture."""
 
 
 def draw(
     comparison: Comparison, kind: str = "all", parameters: Sequence[str] | str | None = None
 ) -> "Figure | dict[str, Figure]":
-    """One picture of a comparison, or all that apply.
+    """Draws one picture of a comparison, or all that apply.
 
     Args:
-        comparison: Of which runs.
+        comparison: The comparison.
         kind: "forest", "marginals", "probabilities" (of discrete latents), "predictions", "learning" or "all".
         parameters: Names of parameters (``"w[0]"``) or of latents (``"w"``, all its elements) to show, in this order;
             those with the largest errors when None. The predictions have no parameters.
 
     Returns:
-        A Matplotlib ``Figure``, which is not in pyplot's list; for "all" a dict of figures by kind.
+        A Matplotlib ``Figure`` that pyplot does not manage; for "all" a dict of figures by kind.
     """
     if kind != "all" and kind not in _PICTURES:
         raise ValueError(f"There is no picture {kind!r}{suggestion(kind, KINDS)}; there are {', '.join(KINDS)}.")
@@ -87,7 +86,7 @@ def draw(
 
 
 def draw_check(check: Check) -> "Figure":
-    """Where rows fell among their predictions, and the running log score: a figure with two panels."""
+    """A figure with two panels: the ranks of rows among their predictions, and the running log score."""
     left_out = check.settling is not None
     colour = ORANGE if left_out else BLUE
     with drawing():
@@ -121,7 +120,7 @@ def _forest(comparison: Comparison, wanted: list[int] | None) -> "Figure":
     if discrete.all() or any(discrete[i] for i in wanted or ()):
         named = ", ".join(comparison.truth.names[i] for i in wanted or () if discrete[i]) or "all latents"
         raise NotApplicable(
-            f'Intervals of discrete latents ({named}) say little: draw "probabilities" or "marginals" instead.'
+            f'Intervals of discrete latents ({named}) show little: draw "probabilities" or "marginals" instead.'
         )
     chosen, count = _chosen(comparison, wanted, "forest")
     finite, failed = finite_draws(comparison, chosen)
@@ -161,15 +160,15 @@ def _marginals(comparison: Comparison, wanted: list[int] | None) -> "Figure":
         if is_leftmost(j):
             axes.set_ylabel("density" if levels is None else "probability")
     shown = comparison.truth.discrete[list(chosen)]
-    density = "Curves: densities; the reference's is shaded. At the right: whose mean is furthest off, in its sds."
-    bars = "Bars: probability of each value. At the right: whose is furthest off (total variation distance)."
+    density = "Curves: densities; the reference's is shaded. Right: the run with the largest error of the mean, in sds."
+    bars = "Bars: probability of each value. Right: the run with the largest total variation distance."
     note = " ".join([density] * (not shown.all()) + [bars] * bool(shown.any()))
     head(figure, comparison, f"Marginal posteriors of {count}", note, failed=failed)
     return figure
 
 
 def _densities(axes: "Axes", reference: str, draws: Mapping[str, np.ndarray], tint: Mapping[str, str]) -> None:
-    """Densities of a continuous parameter, one curve a run; the reference comes first and lies behind the others."""
+    """Draws the densities of a continuous parameter, one curve for each run; the reference is behind the others."""
     from matplotlib.ticker import MaxNLocator
 
     spans = []
@@ -195,7 +194,7 @@ def _densities(axes: "Axes", reference: str, draws: Mapping[str, np.ndarray], ti
 def _bars(
     axes: "Axes", levels: Sequence[float], probabilities: Mapping[str, np.ndarray], tint: Mapping[str, str]
 ) -> None:
-    """Probabilities of a discrete parameter's values, the runs side by side, the reference first."""
+    """Draws the probabilities of a discrete parameter's values, with the runs side by side, the reference first."""
     order = np.argsort(levels).tolist()
     width = 0.8 / len(probabilities)
     for k, (name, probability) in enumerate(probabilities.items()):
@@ -210,7 +209,7 @@ def _bars(
 def _error_in_words(error: float, discrete: bool) -> str:
     if not np.isfinite(error):
         return "not finite"
-    # of a discrete parameter the total variation distance, which has no sign
+    # for a discrete parameter this is the total variation distance, which has no sign
     return f"{0.5 * abs(error):.2g} off" if discrete else f"{error:+.2f} sd".replace("-", "−")
 
 
@@ -223,7 +222,7 @@ def _probabilities(comparison: Comparison, wanted: list[int] | None) -> "Figure"
     tint, reference = colours(comparison), plain(comparison.reference)
 
     def probabilities(name: str) -> np.ndarray:
-        """Of all values but the first, because they sum to 1."""
+        """The probabilities of all values except the first, because they sum to 1."""
         logs = comparison.fits[name].log_probabilities
         return np.concatenate([np.exp(logs[i])[1:] for i in chosen])
 
@@ -267,7 +266,7 @@ def _predictions(comparison: Comparison, wanted: list[int] | None) -> "Figure":
 
 
 def _against(axes: "Axes", x: np.ndarray, y: np.ndarray, rows: int, colour: str) -> None:
-    """Predictions ``(rows * elements,)`` of a run over those of the reference, with a ring around the worst."""
+    """Plots predictions ``(rows * elements,)`` of a run against the reference's, with a ring around the worst."""
     from matplotlib.ticker import MaxNLocator
 
     gap = np.abs(y - x)
@@ -300,14 +299,14 @@ def _learning(comparison: Comparison, wanted: list[int] | None) -> "Figure":
             "There is no learning curve: none of the runs learns online. Compare an adfpp.ADF as well, or draw "
             f"{', '.join(k for k in KINDS if k != 'learning')}."
         )
-    # a run that holds a latent in its native space has other columns than one that does not
+    # a run that keeps a latent in its native space has other columns than one that does not
     columns = {name: curve_columns(comparison.fits[name]) for name in curves}
     common = set.intersection(*(set(c) for c in columns.values()))
     missing = [comparison.truth.names[i] for i in wanted or [] if i not in common]
     if missing or not common:
         raise NotApplicable(
-            f"There is no learning curve of {', '.join(missing) or 'these parameters'}: the belief does not hold these "
-            "numbers one by one (they are part of a simplex or a matrix, say)."
+            f"There is no learning curve of {', '.join(missing) or 'these parameters'}: the belief has no separate "
+            "marginals for them (they are part of a simplex or a matrix, for example)."
         )
     order = wanted
     if order is None:
@@ -337,7 +336,7 @@ def _learning(comparison: Comparison, wanted: list[int] | None) -> "Figure":
         comparison,
         f"Belief along the stream in {words}{', largest error first' if wanted is None else ''}",
         "Curve and band: median and central 68 % (mean ± sd) after so many rows. Straight line and band: the "
-        "reference, which knows all rows." + " Of discrete latents: the mean." * bool(discrete[list(order)].any()),
+        "reference, given all rows." + " For discrete latents: the mean." * bool(discrete[list(order)].any()),
         only=[*curves, comparison.reference],
         failed=finite_draws(comparison, order)[1],
     )
@@ -355,7 +354,7 @@ KINDS = (*_PICTURES, "all")
 
 
 def _chosen(comparison: Comparison, wanted: list[int] | None, kind: str) -> tuple[list[int], str]:
-    """Which parameters are shown, and the words for how many."""
+    """The parameters to show, and their number in words."""
     total = len(comparison.truth.names)
     if wanted is not None:
         return wanted, _counted(len(wanted), total)

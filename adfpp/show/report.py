@@ -1,7 +1,7 @@
-"""A comparison as one self-contained HTML page.
+"""Writes a comparison as one self-contained HTML page.
 
-``page_of`` collects everything that the page shows as data; ``templates/report.html`` lays it out. Jinja2 escapes all
-of it, so that names of runs and latents, which are a user's own text, can hold anything.
+``page_of`` collects the content of the page as data; ``templates/report.html`` lays it out. Jinja2 escapes all text,
+because names of runs and latents come from the user and may contain any characters.
 """
 
 import base64
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PACKAGES = ("numpyro", "jax", "jaxlib", "arviz", "numpy", "matplotlib")
-_FIRST, _MOST = 15, 500  # parameters of the table that are seen at once, and in all
+_FIRST, _MOST = 15, 500  # parameters of the table: those that are visible at once, and all
 _DPI = 130  # 1,040 pixels for a figure of 8 inches, which is sharp at the page's 900
-_LONGEST = 200  # letters of an argument's value
+_LONGEST = 200  # characters of an argument's value
 _READ_AS = 30.0  # means are shown to a thirtieth of their sd: finer digits are noise
 
 
 def write_report(comparison: Comparison, path: Path) -> Path:
-    """Writes the page, at once and whole, and makes its folder if need be.
+    """Writes the page atomically, and creates its folder if necessary.
 
-    Every number stands in the page twice: rounded to be read, and exactly, as the ``value`` of a ``<data>`` element.
+    Every number is in the page twice: rounded for readers, and exactly, as the ``value`` of a ``<data>`` element.
 
     Args:
-        comparison: Of which runs.
-        path: Of the page.
+        comparison: The comparison.
+        path: The path of the page.
 
     Returns:
         The path written.
@@ -91,7 +91,7 @@ class Run(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A number: its column, exactly for programs, and rounded for readers."""
+    """A number: its column, its exact value for programs, and its rounded value for readers."""
 
     column: str
     value: str
@@ -99,7 +99,7 @@ class Number(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A number or the two ends of a range, with its standard error; no number where it is not known."""
+    """A number or the two ends of a range, with the standard error; empty if the number is not known."""
 
     numbers: tuple[Number, ...] = ()
     noise: Number | None = None
@@ -120,7 +120,7 @@ class ParameterRow(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Some columns of the overview, a row for each run."""
+    """Some columns of the overview, with one row for each run."""
 
     id: str
     headings: list[str]
@@ -146,7 +146,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows; the names are those of its sections."""
+    """The content of the page; the fields have the names of its sections."""
 
     title: str
     about: str
@@ -170,7 +170,7 @@ class Page:
 
 
 def page_of(comparison: Comparison) -> Page:
-    """Collects what the page shows."""
+    """Collects the content of the page."""
     tint, overview = colours(comparison), comparison.overview
     runs = {name: Run(name, tint[name]) for name in comparison.fits}
     verdicts = comparison.verdicts
@@ -209,7 +209,7 @@ def page_of(comparison: Comparison) -> Page:
 
 
 class _Column(NamedTuple):
-    """A column of the page: its heading, the overview's columns in it, and that of their standard error."""
+    """A column of the page: its heading, the columns of the overview in it, and the column of the standard error."""
 
     heading: str
     columns: tuple[str, ...]
@@ -237,8 +237,8 @@ _SCORES = (
 _MEANINGS = {
     "largest error, rms error": (
         "Errors of the posterior means, in standard deviations of the reference. At 0.1 two posteriors can hardly be "
-        "told apart in a picture; at 1 a mean is a whole standard deviation off. After ± stands the reference's own "
-        "Monte-Carlo standard error: differences below it may be chance. The standard deviation of a discrete "
+        "told apart in a picture; at 1 a mean is a whole standard deviation off. The number after ± is the reference's "
+        "own Monte-Carlo standard error: differences below it may be chance. The standard deviation of a discrete "
         "parameter goes to 0 as the parameter becomes certain, so its error is twice the total variation distance, "
         "which is twice the error of a probability and a distance in standard deviations of a fair coin."
     ),
@@ -248,9 +248,9 @@ _MEANINGS = {
     ),
     "KL": (
         "Kullback–Leibler divergence of the run from the reference in nats. Both are taken as Gaussians in the run's "
-        "coordinates, so that it also measures correlations, which the columns before do not. For discrete latents it "
-        "is the divergence of the marginals, or, against an enumerated reference, that of the whole posterior. After ± "
-        "stands about how much of it is the reference's sampling error."
+        "coordinates, so that it also measures correlations, unlike the columns before. For discrete latents it "
+        "is the divergence of the marginals, or, against an enumerated reference, that of the whole posterior. The "
+        "number after ± is the approximate share of the reference's sampling error."
     ),
     "W1": (
         "The largest Wasserstein-1 distance of a parameter's marginal from that of the reference, in its standard "
@@ -267,8 +267,8 @@ _MEANINGS = {
     "good rows": "The share of rows whose contribution to the elpd can be relied on.",
     "log evidence": "Log probability of the data under the model, where the run estimates it.",
     "compile, run, sampling": (
-        "Seconds to compile; seconds of the run itself once it is compiled (of MCMC: warm-up and sampling); of these, "
-        "the seconds without MCMC's warm-up."
+        "Seconds to compile; seconds of the run itself once it is compiled (for MCMC: warm-up and sampling); the same "
+        "without MCMC's warm-up."
     ),
     "speed-up": "Seconds of the reference's run divided by those of this run, both once compiled.",
 }
@@ -291,8 +291,7 @@ def _table(name: str, columns: Sequence[_Column], overview: "pd.DataFrame", runs
 
 _CAPTIONS = {
     "forest": (
-        "Posterior intervals of all runs, side by side. A run agrees with the reference where its interval lies on the "
-        "reference's."
+        "Posterior intervals of all runs, side by side. A run agrees with the reference if their intervals coincide."
     ),
     "marginals": (
         "Marginal posteriors. The reference is shaded. A curve beside it has a wrong mean; a narrower one is "
@@ -303,18 +302,18 @@ _CAPTIONS = {
         "a probability that is wrong."
     ),
     "predictions": (
-        "The prediction of each row of the data, under a run and under the reference. Errors of parameters matter as "
-        "far as they are seen here."
+        "The prediction of each row of the data, under a run and under the reference. This shows how much the errors "
+        "of the parameters matter for predictions."
     ),
     "learning": (
-        "The beliefs of the online runs after so many rows, towards the reference, which knows all rows. A jump at the "
+        "The beliefs of the online runs after so many rows, and the reference, which is given all rows. A jump at the "
         "end or a drift away from the reference shows that the order of the rows matters."
     ),
 }
 
 
 def _pictures(comparison: Comparison) -> tuple[list[Picture], str]:
-    """The pictures, or why there are none."""
+    """The pictures, or the reason why there are none."""
     try:
         figures: dict[str, Any] = draw(comparison, "all")  # pyright: ignore[reportAssignmentType] ("all" is a dict)
     except ImportError as error:
@@ -331,7 +330,7 @@ def _pictures(comparison: Comparison) -> tuple[list[Picture], str]:
 
 
 def _parameters(comparison: Comparison) -> list[ParameterRow]:
-    """A row for each parameter, that with the largest error first."""
+    """One row for each parameter; the one with the largest error comes first."""
     table, names = comparison.parameters, comparison.truth.names
     of_run = {name: table.loc[name] for name in comparison.fits}
     rows = []
@@ -352,7 +351,7 @@ def _parameters(comparison: Comparison) -> list[ParameterRow]:
 
 
 def _source(model: Any) -> str:
-    """The model's source text, where Python can find it."""
+    """The model's source text, or an empty string if Python cannot find it."""
     while hasattr(model, "func"):  # functools.partial
         model = model.func
     with contextlib.suppress(OSError, TypeError):
@@ -361,13 +360,16 @@ def _source(model: Any) -> str:
 
 
 def _call(comparison: Comparison) -> str:
-    """The call that makes the comparison again."""
+    """The code that repeats the comparison."""
     args, kwargs = comparison.data
     runs = [f"    {name!r}: ...,  # {comparison.fits[name].method}" for name in comparison.names]
     options = dict(comparison.options)
     key = options.pop("rng_key")
     given = [f"    {_described(a)}," for a in args]
     given += [f"    {name}={_described(a)}," for name, a in kwargs.items()]
+    if options["reference"] is None:  # it was a sampler or draws
+        given.append(f"    reference=...,  # {comparison.truth.method}")
+        del options["reference"]
     given += [f"    {name}={value!r}," for name, value in options.items()]
     first = f"jax.random.wrap_key_data(jax.numpy.array({key}, dtype='uint32'))"
     lines = ["runs = {", *runs, "}", "comparison = adfpp.compare(", f"    {first},", "    runs,", *given, ")"]
@@ -375,7 +377,7 @@ def _call(comparison: Comparison) -> str:
 
 
 def _described(value: object) -> str:
-    """An argument in the call: shape and kind of an array, the value of anything small."""
+    """An argument as text: shape and dtype of an array, the value of a small object."""
     shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and kind is not None:
         return f"<array {tuple(shape)} {kind}>"
@@ -411,7 +413,7 @@ def _cell(
     decimals: int | None = None,
     percent: bool = False,
 ) -> Cell:
-    """One number or a range, and its standard error where it has one."""
+    """The cell of one number or a range, with the standard error if there is one."""
     if all(math.isnan(value) for value in values.values()):
         return Cell()
     if decimals is None:
@@ -436,7 +438,7 @@ def _number(column: str, value: float, decimals: int, percent: bool = False) -> 
 
 
 def _decimals(around: float, *values: float) -> int:
-    """How many decimals are worth reading: up to the first digit of the error; without one, three digits in all."""
+    """The number of decimals: up to the first digit of the error, or three significant digits without an error."""
     if math.isfinite(around) and around > 0.0:
         return max(0, -math.floor(math.log10(around)))
     largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)

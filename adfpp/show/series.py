@@ -1,4 +1,4 @@
-"""The numbers that pictures of a comparison show: which parameters, predictions of rows, beliefs along a stream."""
+"""The numbers in the pictures of a comparison: choice of parameters, predictions of rows, beliefs along a stream."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from adfpp.judge.fits import Fit
 from adfpp.learn.posterior import scalar_names
 from adfpp.model import Latent, stripped
 
-_STEPS = 100  # of a learning curve
+_STEPS = 100  # steps of a learning curve
 # Rows times draws for the predictions of a run: about a second of work. With fewer than 200 draws the means would be
 # visibly noisy, and more than 1000 cannot be told apart in a picture.
 _EVALUATIONS, _FEWEST_DRAWS, _MOST_DRAWS = 4_000_000, 200, 1000
@@ -45,7 +45,7 @@ def numbers_of(comparison: Comparison, parameters: Sequence[str]) -> list[int]:
 
 
 def by_error(comparison: Comparison, runs: Sequence[str] | None = None) -> np.ndarray:
-    """Numbers of all parameters, that with the largest error of any of these runs (or of all) first."""
+    """Numbers of all parameters; the one with the largest error in any of these runs (default: all) comes first."""
     table = comparison.parameters
     chosen = [name for name in comparison.names if runs is None or name in runs] or comparison.names
     errors = np.stack([np.abs(np.asarray(table.loc[name, "error"], float)) for name in chosen])
@@ -54,13 +54,13 @@ def by_error(comparison: Comparison, runs: Sequence[str] | None = None) -> np.nd
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """The known word that is nearest, as a question; empty if none is near."""
+    """A question with the most similar known word; empty if no word is similar."""
     near = get_close_matches(str(word), known, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def finite_draws(comparison: Comparison, chosen: Sequence[int]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Each run's draws ``(S, P)`` of some parameters, the reference's first; and the runs whose are not finite."""
+    """Each run's draws ``(S, P)`` of some parameters, the reference's first; and the runs with draws not finite."""
     out, failed = {}, []
     for name in [comparison.reference, *comparison.names]:
         fit = comparison.fits[name]
@@ -73,9 +73,9 @@ def finite_draws(comparison: Comparison, chosen: Sequence[int]) -> tuple[dict[st
 
 
 def density_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """A density of draws ``(S,)`` on a grid, without the far tails, which would take up the whole width.
+    """A density of draws ``(S,)`` on a grid, without the far tails, which would fill the whole width.
 
-    None for draws that do not move.
+    None if all draws are equal.
     """
     from adfpp.show.arviz_plots import density
 
@@ -89,12 +89,12 @@ def density_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def predicted(comparison: Comparison, fit: Fit) -> dict[str, np.ndarray]:
-    """What each row is expected to be under a run: ``{observation: (rows * elements,)}``."""
+    """The expected value of each row under a run: ``{observation: (rows * elements,)}``."""
     return {name: np.ravel(a) for name, a in comparison.joint.predicted(_thinned(comparison, fit)).items()}
 
 
 def _thinned(comparison: Comparison, fit: Fit) -> np.ndarray:
-    """Draws of a run that predictions are averaged over: ``(S, N)``."""
+    """The draws ``(S, N)`` of a run over which predictions are averaged."""
     theta = fit.in_space_of(comparison.joint.program)
     wanted = np.clip(_EVALUATIONS // comparison.joint.length, _FEWEST_DRAWS, _MOST_DRAWS)
     count = min(len(theta), int(wanted))
@@ -102,9 +102,9 @@ def _thinned(comparison: Comparison, fit: Fit) -> np.ndarray:
 
 
 def predictions_in_words(comparison: Comparison, values: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """What is predicted of each observation: a mean, or a probability (density) of what was observed.
+    """The kind of prediction for each observation, in words: a mean, or a probability (density) of the observed value.
 
-    This is found by comparing the reference's predictions ``values`` with the likelihood of some rows.
+    The kind is found by comparing the reference's predictions ``values`` with the likelihood of some rows.
     """
     length = comparison.joint.length
     rows = np.unique(np.linspace(0, length - 1, 64).astype(int))
@@ -112,8 +112,10 @@ def predictions_in_words(comparison: Comparison, values: Mapping[str, np.ndarray
     out = {}
     for name, expected in values.items():
         mean = expected.reshape(length, -1)[rows].ravel()
-        likelihood = np.exp(np.asarray(logs[name], float)).mean(0).ravel()
         out[name] = f"mean of {name}"
+        if name not in logs:  # a latent of the row joins several observations, which have one likelihood
+            continue
+        likelihood = np.exp(np.asarray(logs[name], float)).mean(0).ravel()
         if mean.shape != likelihood.shape:
             continue
         of_one = np.isclose(mean, likelihood, rtol=1e-3, atol=1e-5)
@@ -138,7 +140,7 @@ class Curve(NamedTuple):
 
 
 def learning_curve(comparison: Comparison, name: str) -> Curve | None:
-    """The belief along a run, which is repeated if it was not kept; None where the run has no such thing."""
+    """The belief along a run, which is repeated if the belief was not kept; None for runs without such a belief."""
     source, program = comparison.fits[name].source, comparison.fits[name].program
     if not hasattr(source, "trajectory") or comparison.fits[name].is_ep:
         return None
@@ -152,7 +154,7 @@ def learning_curve(comparison: Comparison, name: str) -> Curve | None:
     for side in (0.0, -1.0, 1.0):
         flat = []
         for latent in filter(_is_elementwise, program.latents):
-            # of a discrete latent the mean alone is drawn, and not as one of its values
+            # for a discrete latent only the mean is drawn, and it is not rounded to one of the values
             theta = kept.mean[:, latent.where] + side * (not latent.discrete) * kept.sd[:, latent.where]
             flat.append(np.asarray(latent.value(jnp.asarray(theta), False)).reshape(len(theta), -1))
         sides.append(np.concatenate(flat, 1) if flat else np.zeros((len(kept.rows), 0)))
@@ -161,7 +163,7 @@ def learning_curve(comparison: Comparison, name: str) -> Curve | None:
 
 
 def curve_columns(fit: Fit) -> dict[int, int]:
-    """By number of a parameter, its column in a learning curve; parameters without one are left out."""
+    """The column of each parameter in a learning curve, by its number; parameters without a column are left out."""
     numbers = {name: number for number, name in enumerate(fit.names)}
     columns = [
         name

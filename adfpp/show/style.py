@@ -1,4 +1,4 @@
-"""What all pictures have in common: one colour for each method, fonts, panels, titles and legends."""
+"""The style of all pictures: one colour for each method, fonts, panels, titles and legends."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY, VERMILLION, VIOLET, BROWN = "#56B4E9", "#D55E00", "#7B3FA0", "#8C510A"
 GREY, BLACK = "#707070", "#000000"
-FAINT = "0.6"  # lines that are there to compare with
+FAINT = "0.6"  # colour of lines to compare with
 
-# Each method has its colour in all pictures; a second run of the same method has the next one.
+# Each method has the same colour in all pictures; a second run of the same method has the next colour.
 _OF_METHOD = {
     Kind.ADF: (BLUE, SKY),
     Kind.EP: (ORANGE, VERMILLION),
@@ -28,7 +28,7 @@ _OF_METHOD = {
 }
 _OTHERS = (GREEN, PURPLE, VIOLET, BROWN, SKY, VERMILLION)
 
-_STYLE: dict[Any, Any] = {  # Matplotlib's stub allows only the names that it knows
+_STYLE: dict[Any, Any] = {  # Any, because Matplotlib's stub allows only the names that it knows
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -43,7 +43,7 @@ _STYLE: dict[Any, Any] = {  # Matplotlib's stub allows only the names that it kn
     "savefig.facecolor": "white",
 }
 _LETTERS = 13.0  # letters of the title's size that fit into an inch
-_KEY = 7  # letters that a key of the legend takes beside its label
+_KEY = 7  # letters of space that a line and its gap take in the legend, beside the label
 _ACROSS = 3  # panels side by side
 
 
@@ -59,7 +59,7 @@ def colours(comparison: Comparison) -> dict[str, str]:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Matplotlib with the style of this package."""
+    """A context in which Matplotlib uses the style of this package."""
     try:
         import matplotlib
         import matplotlib.pyplot  # noqa: F401 (a notebook shows figures once this has been imported)
@@ -70,14 +70,14 @@ def drawing() -> Iterator[None]:
 
 
 def forget(figure: "Figure") -> None:
-    """Takes a figure out of pyplot's list, which would keep it for ever and show it."""
+    """Removes a figure from pyplot's list, which would keep it in memory and show it."""
     import matplotlib.pyplot as plt
 
     plt.close(figure)
 
 
 def panels(count: int, size: tuple[float, float], sharex: bool = False) -> "tuple[Figure, list[Axes]]":
-    """A figure with so many axes, three in a row.
+    """Makes a figure with ``count`` axes, three in a row.
 
     Args:
         count: Number of axes.
@@ -115,16 +115,16 @@ def head(
     failed: Sequence[str] = (),
     legend: bool = True,
 ) -> None:
-    """Title and note above the panels, and the legend of the runs below them, clear of the data.
+    """Draws the title and a note above the panels, and the legend of the runs below them.
 
     Args:
-        figure: To be completed.
-        comparison: Of which runs.
-        title: In one line.
+        figure: The figure to complete.
+        comparison: The comparison.
+        title: The title, in one line.
         note: How to read the picture.
         only: The runs in the legend; all of them when None.
         failed: The runs whose draws are not finite, so that they are not drawn.
-        legend: Whether there is one.
+        legend: Whether to draw the legend.
     """
     from matplotlib.lines import Line2D
 
@@ -147,11 +147,11 @@ def head(
 
 
 def corner(axes: "Axes", text: str) -> None:
-    """A remark in the lower right corner, where a scatter along the diagonal has no dots."""
+    """Writes a remark into the lower right corner, where a scatter along the diagonal has no dots."""
     axes.text(0.97, 0.04, text, ha="right", va="bottom", fontsize=8, transform=axes.transAxes)
 
 
 def plain(name: str) -> str:
-    """A name as Matplotlib prints it: no formulas, and none left out of a legend for its underscore."""
+    """Escapes a name for Matplotlib: it is not read as a formula, or left out of a legend for its underscore."""
     name = name.replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name

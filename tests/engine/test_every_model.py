@@ -27,7 +27,7 @@ PLANS = {
     "poisson": (1, 1, "Quadrature"),
     "negative_binomial": (1, 2, "Quadrature"),
     "student_t": (1, 1, "Quadrature"),
-    "softmax": (1, 3, "Quadrature"),
+    "softmax": (1, 2, "Quadrature"),
     "heteroscedastic": (1, 2, "Conditional"),
     "hierarchy": (1, 3, "Conditional"),
 }

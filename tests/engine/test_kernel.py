@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 import adfpp
-from adfpp import ADF, Status
+from adfpp import ADF, EP, Status
 from adfpp.distributions import Probit
 from tests.learn.common import equal, labels, logistic
 
@@ -163,7 +163,7 @@ def test_large_field_goes_to_monte_carlo() -> None:
         a = numpyro.sample("a", dist.Normal(0, 1).expand([x.shape[-1], 3]).to_event(2))
         c = numpyro.sample("c", dist.Normal(0, 1).expand([3]).to_event(1))
         with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Normal(jnp.tanh(x @ a) @ c, 0.2), obs=y)
+            numpyro.sample("y", dist.StudentT(5.0, jnp.tanh(x @ a) @ c, 0.2), obs=y)
 
     rng = np.random.default_rng(11)
     x = rng.normal(size=(64, 2))
@@ -269,3 +269,72 @@ def test_the_rows_around_a_refused_row_are_absorbed(sensors: Any) -> None:
     without, _ = adf.update(state, x[where], y=y[where], k=rest)
     np.testing.assert_allclose(among.belief.mean, without.belief.mean, rtol=1e-12)
     np.testing.assert_allclose(among.belief.scale, without.belief.scale, rtol=1e-12, atol=1e-14)
+
+
+class Overconfident(dist.Distribution):
+    """A label in {0, 1} whose log probability comes out too large, as by rounding errors."""
+
+    support = dist.constraints.boolean  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, field: Any, excess: Any) -> None:
+        self.field, self.excess = field, excess
+        super().__init__(batch_shape=jnp.shape(field))
+
+    def log_prob(self, value: Any) -> Any:
+        """That of a logistic label, plus the excess."""
+        return dist.Bernoulli(logits=self.field).log_prob(value) + self.excess
+
+
+def overconfident(x: Any, y: Any = None) -> None:
+    """The excess of each row is its second number."""
+    w: Any = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", Overconfident(x[:, 0] * w, x[:, 1]), obs=y)
+
+
+@pytest.mark.parametrize("kind", ["adf", "ep"])
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.filterwarnings("ignore::adfpp.RowsMarked")
+def test_a_probability_above_one_is_refused(kind: str, x64: bool) -> None:
+    """A log probability of 0 is possible, one above 0 is not; the belief is as if the row had not been there."""
+    excess = np.array([0.0, np.log(2.0), 1.0, 16380.0])  # log Z is -log 2 plus the excess, because w is symmetric
+    x, y = np.stack([np.array([0.0, 0.0, 0.0, 1.0]), excess], -1), np.array([1, 1, 1, 0])
+    with jax.enable_x64(x64):
+        if kind == "adf":
+            adf = ADF(overconfident)
+            start = adf.init(jax.random.key(0), x, y=y)
+            state, info = adf.update(start, x, y=y)
+            for now, before in zip(state.belief, start.belief, strict=True):
+                np.testing.assert_array_equal(now, before)
+        else:
+            result = EP(overconfident).run(jax.random.key(0), x, y=y, progress_bar=False)
+            info = result.info
+            np.testing.assert_allclose(result.posterior.sd()["w"], 1.0, rtol=1e-6)
+    assert np.asarray(info.status).tolist() == [Status.OK, Status.OK, Status.ABOVE_ONE, Status.ABOVE_ONE]
+    np.testing.assert_allclose(info.log_z, [-np.log(2.0), 0.0, 0.0, 0.0], atol=1e-5)
+
+
+def two_scales(x: Any, y: Any = None) -> None:
+    """A number with a very vague prior beside a number of unit scale, and precise rows."""
+    a: Any = numpyro.sample("a", dist.Normal(0, 1e9))
+    b: Any = numpyro.sample("b", dist.Normal(0, 1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Normal(a + b * x, 1e-9), obs=y)
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+def test_no_standard_deviation_becomes_zero(family: str, x64: bool) -> None:
+    """A row narrows the vague number by a factor of 1e18: the sd is that of the conjugate formula, or it is refused."""
+    x, y = np.zeros(2), np.full(2, 3.0)
+    with jax.enable_x64(x64):
+        adf = ADF(two_scales, family=family)
+        start = adf.init(jax.random.key(0), x, y=y)
+        state, info = adf.update(start, x[:1], y=y[:1])
+    if int(info.status[0]) == Status.OK:
+        np.testing.assert_allclose(np.asarray(state.belief.mean), [3.0, 0.0], atol=1e-6)
+        np.testing.assert_allclose(np.asarray(state.belief.scale)[0], 1e-9, rtol=1e-6)
+    else:
+        assert family == "full" and int(info.status[0]) == Status.IMPROPER
+        for now, before in zip(state.belief, start.belief, strict=True):
+            np.testing.assert_array_equal(now, before)

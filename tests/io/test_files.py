@@ -78,7 +78,7 @@ def test_npz_keeps_shapes_and_types(tmp_path: Path):
     assert np.array_equal(arguments["g"], [0, 2, 1, 0]) and arguments["g"].dtype == np.int32
     with pytest.raises(TableError, match="'s' is a single number. Give it as --set s="):
         whole(rows_of(tmp_path / "a.npz", "s=s"))
-    with pytest.raises(TableError, match=r"x=X\+g joins arrays that have columns of their own"):
+    with pytest.raises(TableError, match=r"x=X\+g joins arrays that already have several columns"):
         whole(rows_of(tmp_path / "a.npz", "x=X+g"))
     np.savez(tmp_path / "b.npz", x=np.zeros(3), y=np.zeros(4))
     with pytest.raises(TableError, match="differ in length: {'x': 3, 'y': 4}"):

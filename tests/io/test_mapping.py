@@ -49,7 +49,7 @@ def test_mapping_is_written_as_it_is_read(items: dict[str, tuple[list[str], bool
         ("y=a:float", "there is no kind 'float'; the kinds are number, int, code"),
         ("y=a,y=b", "names the argument 'y' twice"),
         ("x=*,y=*", "Only one argument"),
-        ("y=a=b", "'=' stands where a comma should be"),
+        ("y=a=b", "'=' is where a comma should be"),
         ('y="a', "a double quote is not closed"),
         ("y=a,", "argument's name is missing"),
     ],

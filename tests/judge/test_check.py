@@ -205,7 +205,7 @@ def test_predictions_that_are_too_narrow_are_noticed() -> None:
     assert found.verdict is Grade.TRUST and causes(found) == [Cause.MISFIT, Cause.NOTHING_ELSE]
     result = adf.run(jax.random.key(0), data.x, y=data.y, progress_bar=False)
     calibrated = quick(adf, result, data.x, y=data.y)
-    assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
+    assert calibrated.pit_p > 0.01 and calibrated.reasons == ("no problem was found",)
 
 
 @pytest.mark.slow
@@ -272,13 +272,13 @@ def test_a_state_of_ep_is_visited_once_more(visited: Learned) -> None:
     assert quick(ep, cold, x, y=y).verdict is Grade.DO_NOT_USE
     tied = copy.copy(ep)
     tied.schedule = "stochastic"
-    with pytest.raises(ValueError, match="does not hold what became of its rows"):
+    with pytest.raises(ValueError, match="does not contain the statuses of its rows"):
         quick(tied, result.state, x, y=y)
 
 
 def test_a_state_of_another_learner_is_refused(visited: Learned, mixed: Learned) -> None:
     x, y, ep, _ = visited
-    with pytest.raises(TypeError, match="takes what ep.run gave"):
+    with pytest.raises(TypeError, match="takes the result of ep.run"):
         quick(ep, mixed.result.state, x, y=y)
 
 
@@ -339,7 +339,7 @@ def test_ep_notices_a_model_that_does_not_fit() -> None:
     assert causes(found) == [Cause.MISFIT, Cause.NOTHING_ELSE] and "from all other rows" in found.reasons[0]
     result = ep.run(jax.random.key(0), data.x, y=data.y, progress_bar=False)
     calibrated = quick(ep, result, data.x, y=data.y)
-    assert calibrated.pit_p > 0.01 and calibrated.reasons == ("nothing was found against it",)
+    assert calibrated.pit_p > 0.01 and calibrated.reasons == ("no problem was found",)
 
 
 # ------------------------------------------------------------------------------------------------ ranks
@@ -439,3 +439,24 @@ def test_nuts_begins_at_the_posterior() -> None:
     covariance = np.cov([unconstrained[n] for n in names])
     np.testing.assert_allclose(np.sqrt(np.diag(matrix)), np.sqrt(np.diag(covariance)), rtol=0.25)
     assert post.initial_points(jax.random.key(1))["b"].shape == ()
+
+
+def test_a_run_that_ended_early_in_random_order() -> None:
+    """It is checked with the rows that it absorbed or refused, in their order; the message says which they are."""
+    x, y, _ = values()
+    y = np.where(np.arange(len(y)) == 40, np.nan, y)
+    adf = adfpp.ADF(linear)
+    with pytest.raises(adfpp.RowRefused) as refused:
+        adf.run(jax.random.key(0), x, y=y, shuffle=True, strict=True, chunk_size=16, progress_bar=False)
+    result = refused.value.result
+    order: Any = result.run.order
+    seen = order[: result.run.rows]
+    assert 0 < len(seen) < len(y) and 40 in seen
+    with pytest.raises(ValueError, match=r"ended early, in random order.*result.run.order\[:result.run.rows\]"):
+        quick(adf, result, x, y=y)
+    found = quick(adf, result, x[seen], y=y[seen])
+    assert found.statuses == {"OK": len(seen) - 1, "NOT_FINITE": 1}
+    absorbed = seen[seen != 40]
+    exact = np.linalg.solve(np.eye(3) + x[absorbed].T @ x[absorbed] / 0.25, x[absorbed].T @ y[absorbed] / 0.25)
+    assert found.reweighted is not None
+    np.testing.assert_allclose(found.reweighted.mean()["w"], exact, atol=0.02)

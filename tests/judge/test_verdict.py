@@ -141,6 +141,7 @@ GOOD = Evidence(
     order_spread=0.05,
     calibration=0.5,
     refused=0.0,
+    refused_priors=(),
     static=True,
     settling=None,
     discrete=False,
@@ -151,6 +152,7 @@ ADF_CASES = [
     ({}, Grade.TRUST, [Cause.NOTHING]),
     ({"refused": 0.05}, Grade.TRUST, [Cause.SOME_REFUSED, Cause.NOTHING_ELSE]),
     ({"refused": 0.051}, Grade.DO_NOT_USE, [Cause.MANY_REFUSED]),
+    ({"refused_priors": ("w",)}, Grade.DO_NOT_USE, [Cause.PRIORS_REFUSED]),
     ({"order_shift": 1.01}, Grade.DO_NOT_USE, [Cause.ORDER_DECIDES]),
     ({"order_shift": 0.31}, Grade.RUN_EP, [Cause.ORDER_MATTERS]),
     ({"order_spread": 0.31}, Grade.RUN_EP, [Cause.ORDER_MATTERS]),
@@ -269,7 +271,7 @@ def test_settling_in_words() -> None:
     )
     settling = Settling.of(info)
     assert (settling.held_rows, settling.held_priors) == ((1,), ("u",))
-    assert str(settling) == "not settled after 2 sweeps: the last would move it by 0.9 posterior sds"
+    assert str(settling) == "not settled after 2 sweeps: the last one would move the belief by 0.9 posterior sds"
     assert str(Settling(True, 1, 0.0, (), ())) == "settled after 1 sweep"
     info.sweeps, info.step = 0, np.zeros(0)
     assert str(Settling.of(info)) == "not settled: it made no sweep" and Settling.of(info).last_step == math.inf

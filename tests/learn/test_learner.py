@@ -86,3 +86,64 @@ def test_states_are_pytrees_of_arrays(results: dict[str, Any]) -> None:
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
     stacked = jax.tree.map(lambda *a: jnp.stack(a), state, state)
     assert stacked.fingerprint == state.fingerprint and stacked.belief.mean.shape == (2, models.SIZE)
+
+
+def test_a_result_is_taken_where_a_state_is(results: dict[str, Any]) -> None:
+    """By ADF and EP, also inside jit; ``jax.tree.map`` makes results without a record of their run."""
+    x, y, _ = models.rows()
+    adf, result = results["adf"]
+    expected, _ = adf.update(result.state, x, y=y)
+    bare = jax.tree.map(lambda a: a, result)
+    for state in (result, bare):
+        again = [
+            adf.update(state, x, y=y)[0],
+            jax.jit(lambda s: adf.update(s, x, y=y)[0])(state),
+            adf.run(KEY, x, y=y, state=state, progress_bar=False).state,
+        ]
+        for one in again:
+            np.testing.assert_allclose(one.belief.mean, expected.belief.mean, rtol=1e-12)
+            assert int(one.rows) == 2 * models.ROWS
+    ep, of_ep = results["ep"]
+    for state in (result, of_ep, jax.tree.map(lambda a: a, of_ep)):
+        further = ep.run(KEY, x, y=y, state=state, progress_bar=False)
+        np.testing.assert_allclose(further.state.belief.mean, of_ep.state.belief.mean, atol=0.01)
+
+
+def test_what_is_no_state_is_refused(results: dict[str, Any]) -> None:
+    """What ``update`` returns, a posterior, and a state of the other learner."""
+    x, y, _ = models.rows()
+    adf, result = results["adf"]
+    ep, of_ep = results["ep"]
+    for state, name in (((result.state, result.info), "tuple"), (result.posterior, "Posterior"), (of_ep, "EPState")):
+        for call in (
+            lambda s: adf.update(s, x, y=y),
+            lambda s: adf.run(KEY, x, y=y, state=s, progress_bar=False),
+            lambda s: adf.get_local(s, x, y=y),
+        ):
+            with pytest.raises(TypeError, match=f"state must be ADFState.*it is a {name}.*prior="):
+                call(state)
+    with pytest.raises(TypeError, match="it is a Posterior"):
+        ep.run(KEY, x, y=y, state=result.posterior, progress_bar=False)
+    with pytest.raises(TypeError, match="state must be EPState.*it is a ADFState"):
+        ep.get_local(result, x, y=y)
+
+
+def test_loops_in_python_are_refused_inside_transformations(results: dict[str, Any]) -> None:
+    """EP as a whole, and ``run`` of ADF, whose other methods may be transformed."""
+    x, y, _ = models.rows()
+    (adf, _), (ep, _) = results["adf"], results["ep"]
+    many = jnp.stack([x, x])
+    keys = jax.random.split(KEY, 2)
+    for call in (lambda a: ep.init(KEY, a, y=y), lambda a: ep.run(KEY, a, y=y, progress_bar=False)):
+        with pytest.raises(TypeError, match="jax.jit, vmap.*Python loop.*init and update of an ADF"):
+            jax.vmap(call)(many)
+    for call in (
+        lambda: jax.vmap(lambda a: adf.run(KEY, a, y=y, progress_bar=False).state)(many),
+        lambda: jax.vmap(lambda k: adf.run(k, x, y=y, progress_bar=False).state)(keys),
+        lambda: jax.jit(lambda k: ep.run(k, x, y=y, progress_bar=False).state)(KEY),
+    ):
+        with pytest.raises(TypeError, match="cannot run inside jax.jit, vmap"):
+            call()
+    states = jax.vmap(lambda k, a: adf.update(adf.init(k, a, y=y), a, y=y)[0])(keys, many)
+    expected, _ = adf.update(adf.init(KEY, x, y=y), x, y=y)
+    np.testing.assert_allclose(states.belief.mean, np.stack([expected.belief.mean] * 2), rtol=1e-10)

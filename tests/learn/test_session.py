@@ -208,3 +208,39 @@ def test_a_state_of_another_precision_is_refused(results: dict[str, Any]) -> Non
     made, result = results["adf"]
     with jax.enable_x64(False), pytest.raises(adfpp.ModelError, match="its dtype is float64, here it is float32"):
         made.update(result.state, x, y=y)
+
+
+def test_shared_arrays_need_values_in_init() -> None:
+    """The prior is computed from them with NumPy."""
+
+    def model(x: Any, scale: Any, y: Any = None) -> None:
+        w = numpyro.sample("w", dist.Normal(0, scale))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
+
+    adf = adfpp.ADF(model)
+    x, scales = np.array([1.0, 2.0, 3.0]), jnp.array([0.5, 1.0])
+    with pytest.raises(adfpp.ModelError, match="'scale' is traced.*init outside.*rows="):
+        jax.vmap(lambda s: adf.init(KEY, x, s, y=x).belief.mean)(scales)
+
+
+def test_a_result_of_a_higher_precision_is_refused(results: dict[str, Any]) -> None:
+    """With the switch that was turned, wherever densities or draws are computed from it; float32 goes on."""
+    x, y, _ = models.rows()
+    made, result = results["adf"]
+    with jax.enable_x64(False):
+        with pytest.raises(adfpp.ModelError, match="here it is float32 .jax_enable_x64 has changed"):
+            made.update(result.state, x, y=y)
+        for call in (
+            lambda: result.posterior.sample(KEY),
+            lambda: result.posterior.log_prob({"w": np.zeros(models.SIZE)}),
+            lambda: result.posterior.reweighted(KEY, x, y=y),
+            lambda: adfpp.check(made, result, x, y=y, progress_bar=False),
+            lambda: adfpp.to_arviz(result, x, y=y),
+        ):
+            with pytest.raises(adfpp.ModelError, match="computed in float64.*jax_enable_x64 has been switched off"):
+                call()
+        low = adfpp.ADF(models.logistic).run(KEY, x, y=y, progress_bar=False)
+    assert low.posterior.sample(KEY)["w"].shape == (models.SIZE,)
+    with pytest.raises(adfpp.ModelError, match="its dtype is float32, here it is float64"):
+        made.update(low.state, x, y=y)

@@ -9,6 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import special
 
 import adfpp
 from tests.learn.posteriors import FAMILIES, Array, X, Y, first_half, regression, sample
@@ -131,3 +132,74 @@ def test_sites_that_do_not_fit(name: str) -> None:
     with pytest.raises(adfpp.ModelError, match="does not fit") as refused:
         handed_on(first, second)
     assert word in str(refused.value)
+
+
+def vague_variance(group: Array, y: Array | None = None) -> None:
+    """Groups whose variance has a prior that overflows: half of its draws are infinite in float64."""
+    mu = sample("mu", dist.Normal(0.0, 10.0))
+    sigma2 = sample("sigma2", dist.InverseGamma(1e-3, 1e-3))
+    with numpyro.plate("groups", 8):
+        theta = sample("theta", dist.Normal(mu, jnp.sqrt(sigma2)))
+    with numpyro.plate("rows", group.shape[0]):
+        sample("y", dist.Normal(theta[group], 1.0), obs=y)
+
+
+def _groups() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    group, theta = np.arange(64) % 8, rng.normal(1.0, 2.0, 8)
+    return group, theta[group] + rng.normal(size=64)
+
+
+def _exact_means(group: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Posterior means of mu and theta by a sum over a grid of mu and log sigma2; theta is integrated by hand."""
+    means, noise = np.array([y[group == i].mean() for i in range(8)]), 1.0 / 8
+    u, mu = np.linspace(-12, 12, 1201)[:, None], np.linspace(-15, 15, 601)[None]
+    log_weight = -0.5 * mu**2 / 100 - 1e-3 * u - 1e-3 * np.exp(-u)
+    for m in means:
+        log_weight = log_weight - 0.5 * np.log(np.exp(u) + noise) - 0.5 * (mu - m) ** 2 / (np.exp(u) + noise)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    kept = np.exp(u) / (np.exp(u) + noise)
+    return np.array([(weight * mu).sum(), *[(weight * (kept * m + (1 - kept) * mu)).sum() for m in means]])
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+def test_a_prior_that_overflows_gives_a_proper_start(family: str, x64: bool) -> None:
+    """The log of the variance has the moments of a log-gamma number; everything else is finite."""
+    group, y = _groups()
+    with jax.enable_x64(x64):
+        adf = adfpp.ADF(vague_variance, family=family)
+        state = adf.init(KEY, group, y=y)
+        mean, scale = np.asarray(state.belief.mean), np.asarray(state.belief.scale)
+    assert np.isfinite(mean).all() and np.isfinite(scale).all()
+    sd = np.sqrt((scale**2).sum(1)) if family == "full" else scale
+    assert (sd > 0).all()
+    np.testing.assert_allclose(mean[1], np.log(1e-3) - special.digamma(1e-3), rtol=1e-4)
+    np.testing.assert_allclose(sd[1], np.sqrt(special.polygamma(1, 1e-3)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+def test_ep_learns_below_a_prior_that_overflows(x64: bool) -> None:
+    """No row and no factor is refused, and EP's means are those of the exact posterior to 0.01."""
+    group, y = _groups()
+    with jax.enable_x64(x64):
+        result = adfpp.EP(vague_variance).run(KEY, group, y=y, progress_bar=False)
+        mean = np.asarray(result.state.belief.mean)
+    np.testing.assert_allclose(mean[[0, *range(2, 10)]], _exact_means(group, y), atol=0.01)
+
+
+def too_narrow(x: Array, y: Array | None = None) -> None:
+    """A prior whose sd is 0 in float32."""
+    narrow = sample("narrow", dist.Normal(0.0, 1e-60))
+    with numpyro.plate("rows", x.shape[0]):
+        sample("y", dist.Normal(narrow * x, 1.0), obs=y)
+
+
+def test_refuses_a_belief_that_the_dtype_cannot_express(float32: None) -> None:
+    """An error names the latent; in float64 there is none."""
+    with pytest.raises(adfpp.PriorError, match="'narrow'"):
+        adfpp.ADF(too_narrow).init(KEY, np.ones(3), y=np.ones(3))
+    with jax.enable_x64(True):
+        state = adfpp.ADF(too_narrow).init(KEY, np.ones(3), y=np.ones(3))
+    np.testing.assert_allclose(np.ravel(state.belief.scale), 1e-60)

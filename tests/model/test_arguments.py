@@ -1,14 +1,16 @@
 """The arguments of a call: what is taken, in which ways, and what is refused."""
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from scipy import integrate, special, stats
 
 import adfpp
 from tests.model.common import (
@@ -19,6 +21,7 @@ from tests.model.common import (
     X,
     Y,
     assert_exact,
+    exact,
     learned,
     linear,
     program,
@@ -176,3 +179,135 @@ def test_keyword_rest() -> None:
             sample("y", dist.Normal(x @ w, SCALE), obs=data["y"])
 
     assert_exact(learned(model, X, y=Y))
+
+
+def binary(b: Array, y: Array | None = None) -> None:
+    """Labels with a common log-odds."""
+    w = sample("w", dist.Normal(0, 1))
+    with rows(b):
+        sample("y", dist.Bernoulli(logits=w + 0.0 * b), obs=y)
+
+
+def test_integers_do_not_wrap_around(float32: None) -> None:
+    """Without 64-bit numbers JAX would make 2^32 + 1 a 1, in every call and also where the shapes are known."""
+    x, y, wrong = np.ones(4), np.array([0, 1, 1, 0]), np.array([0, 1, 2**32 + 1, 0])
+    says(refusal(binary, x, y=wrong), "'y'", "4294967297", "int32", "jax_enable_x64")
+    adf = adfpp.ADF(binary)
+    state, _ = adf.update(adf.init(KEY, x, y=y), x, y=y)
+    with pytest.raises(adfpp.ModelError, match="'y' has integers from 0 to 4294967297"):
+        adf.update(state, x, y=wrong)
+    with pytest.raises(adfpp.ModelError, match="'y' has integers"):
+        adfpp.EP(binary).run(KEY, x, y=wrong, progress_bar=False)
+
+
+def trials(n: Array, y: Array | None = None) -> None:
+    """Counts with a common log-odds."""
+    w = sample("w", dist.Normal(0, 1))
+    with rows(n):
+        sample("y", dist.Binomial(n, logits=w), obs=y)
+
+
+def test_narrow_integers_do_not_overflow() -> None:
+    """127 + 1 is not a number of 8 bits, and integers of 32 bits are no reason to compute in float32."""
+    n, y = np.array([127, 127]), np.array([127, 60])
+
+    def probability(w: float) -> float:
+        return float(stats.norm.pdf(w) * stats.binom.pmf(127, 127, special.expit(w)))
+
+    first = np.log(integrate.quad(probability, -8.0, 12.0, epsabs=0.0, epsrel=1e-10, limit=200)[0])
+    adf, log_z = adfpp.ADF(trials), []
+    for dtype in (np.int8, np.uint8, np.int32, np.int64):
+        narrow = n.astype(dtype), y.astype(dtype)
+        info = adf.update(adf.init(KEY, narrow[0], y=narrow[1]), narrow[0], y=narrow[1])[1]
+        assert not np.asarray(info.status).any()
+        np.testing.assert_allclose(info.log_z[0], first, rtol=1e-7)
+        log_z.append(info.log_z)
+    np.testing.assert_allclose(log_z, np.broadcast_to(log_z[-1], (4, 2)), rtol=1e-12)
+
+
+def optional_noise(x: Array, y: Array | None = None, noise: float | None = SCALE) -> None:
+    """A model with a default for None to replace."""
+    w = weights()
+    scale = sample("noise", dist.LogNormal(0, 1)) if noise is None else noise
+    with rows(x):
+        sample("y", dist.Normal(x @ w, scale), obs=y)
+
+
+def test_none_is_passed_on() -> None:
+    """Also where the model has another default; None as the default is the same call as no argument."""
+    assert set(learned_latents(optional_noise, X, y=Y, noise=None)) == {"w", "noise"}
+    assert set(learned_latents(optional_noise, X, y=Y)) == {"w"}
+
+    def required(x: Array, offset: Array | None, y: Array | None = None, other: float | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w + (0.0 if offset is None else offset), SCALE), obs=y)
+
+    assert_exact(learned(required, X, None, y=Y))
+    assert_exact(learned(required, X, offset=None, y=Y))
+    assert program(required, X, None, Y, None).layout == program(required, X, None, y=Y).layout
+
+
+def learned_latents(model: Any, *args: Any, **kwargs: Any) -> tuple[str, ...]:
+    return tuple(latent.name for latent in program(model, *args, **kwargs).latents)
+
+
+def test_names_none_where_the_model_fails_with_it() -> None:
+    """Only then, and behind the model's own error."""
+
+    def model(x: Array, offset: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w + offset, SCALE), obs=y)
+
+    message = refusal(model, X, None, y=Y)
+    says(message, "TypeError", "`x @ w + offset`", "None for offset")
+    assert message.index("TypeError") < message.index("None for offset")
+    with pytest.raises(adfpp.ModelError, match="rows names .*'noise'.*'x', 'y'"):
+        adfpp.ADF(optional_noise, rows=("x", "noise")).init(KEY, X, y=Y, noise=None)
+
+
+def test_refuses_masked_arrays() -> None:
+    """The mask would be lost, also where an array of this shape has been taken before."""
+    adf = adfpp.ADF(linear)
+    masked = np.ma.masked_array(Y, [True, *[False] * 5])
+    state = adf.init(KEY, X, y=Y)
+    for call in (lambda: adf.init(KEY, X, y=masked), lambda: adf.update(state, X, y=masked)):
+        with pytest.raises(TypeError) as refused:
+            call()
+        says(str(refused.value), "'y'", "masked array", "filled", "Leave out", "handlers.mask")
+    series: Any = pd.Series(Y)
+    adf.update(state, X, y=Y)
+    with pytest.raises(TypeError, match="'y' is a Series"):
+        adf.update(state, X, y=series)
+
+
+@pytest.mark.parametrize("learner", [adfpp.ADF, adfpp.EP])
+def test_only_options_of_the_methods_clash(learner: Any) -> None:
+    """``rows`` is an option of the class alone, ``self`` a parameter of every method."""
+
+    def named_rows(rows: Array, y: Array | None = None) -> None:
+        w = weights()
+        with numpyro.plate("data", rows.shape[0]):
+            sample("y", dist.Normal(rows @ w, SCALE), obs=y)
+
+    def named_self(x: Array, self: Array) -> None: ...
+
+    result = learner(named_rows).run(KEY, rows=X, y=Y, progress_bar=False)
+    np.testing.assert_allclose(result.state.belief.mean, exact()[0], atol=1e-7)
+    with pytest.raises(ValueError, match="'self'.*rename"):
+        learner(named_self)
+
+
+def test_refuses_options_of_reweighted() -> None:
+    """A model's argument of this name would be taken for the option."""
+
+    def model(x: Array, num_samples: Array) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=num_samples)
+
+    result, wrong = adfpp.ADF(model).run(KEY, X, Y, progress_bar=False), cast(Any, Y)
+    with pytest.raises(ValueError, match="'num_samples'.*reweighted.*position"):
+        result.posterior.reweighted(KEY, X, num_samples=wrong)
+    assert result.posterior.reweighted(KEY, X, Y).ess > 1000

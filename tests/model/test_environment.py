@@ -81,3 +81,15 @@ def test_large_arrays_count_by_identity() -> None:
     """An array of more than a megabyte is not read for the key."""
     large = np.zeros(200_000)
     assert environment(closure(large)) == environment(closure(large)) != environment(closure(large.copy()))
+
+
+@pytest.mark.parametrize("kept", [list, tuple, lambda parts: dict(enumerate(parts))], ids=["list", "tuple", "dict"])
+def test_the_content_of_containers_counts(kept: Callable[[list[np.ndarray]], Any]) -> None:
+    """Also of an array that NumPy prints without its middle, and of a container that contains itself."""
+    first, same, other = (np.zeros(2000) for _ in range(3))
+    other[1000] = 1.0
+    assert environment(closure(kept([first]))) == environment(closure(kept([same])))
+    assert environment(closure(kept([first]))) != environment(closure(kept([other])))
+    endless: list[Any] = [first]
+    endless.append(endless)
+    assert environment(closure(endless)) == environment(closure(endless))

@@ -1,9 +1,12 @@
 """Reading a model: the steps together."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from scipy import stats
 
 from tests.model.common import (
@@ -82,3 +85,41 @@ def test_the_number_of_rows_does_not_matter() -> None:
     many, few = program(linear, X, y=Y), program(linear, X[:2], y=Y[:2])
     assert many.layout == few.layout
     assert many.row_shapes == few.row_shapes
+
+
+MISTAKES: dict[str, tuple[Callable[[Array], Array], str]] = {
+    "AttributeError": (lambda x: x.flaten(), "`x.flaten`"),
+    "KeyError": (lambda x: {"a": x}["b"], '`{"a": x}["b"]`'),
+    "TypeError": (lambda x: x + "1", '`x + "1"`'),
+    "ValueError": (lambda x: float("one") * x, '`float("one")`'),
+    "ZeroDivisionError": (lambda x: x / (1 // 0), "`1 // 0`"),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_an_error_of_the_model_comes_first(kind: str) -> None:
+    """With its line, and without advice about plates, which have nothing to do with it."""
+    mistake, code = MISTAKES[kind]
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(mistake(x) @ w, SCALE), obs=y)
+
+    message = refusal(model, X, y=Y)
+    assert message.startswith(f"The model raises {kind} at line ")
+    says(message, "test_reader.py", code)
+    assert "plate" not in message
+
+
+def test_an_error_about_shapes_has_advice_about_plates() -> None:
+    """Behind the error and its line."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights(3)
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    message = refusal(model, X, y=Y)
+    assert message.startswith("The model raises TypeError at line ")
+    says(message, "`x @ w`", "shape", "x (6, 2)", "plates must be sized")

@@ -51,7 +51,7 @@ def test_refuses_a_factor_that_is_not_per_row() -> None:
         with rows(x):
             sample("y", dist.Normal(x @ w, SCALE), obs=y)
 
-    says(refusal(model, X, y=Y), "'penalty'", "factor", "once a row", "prior")
+    says(refusal(model, X, y=Y), "'penalty'", "factor", "once for each row", "prior")
 
 
 def test_refuses_correlated_rows() -> None:

@@ -1,13 +1,16 @@
 """One run of a model: what cannot be learned row by row, whatever its shapes."""
 
 from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from scipy import special
 
 from tests.model.common import (
     GROUP,
@@ -16,6 +19,8 @@ from tests.model.common import (
     Array,
     X,
     Y,
+    assert_exact,
+    learned,
     refusal,
     rows,
     sample,
@@ -121,3 +126,76 @@ def test_refuses_a_start_with_another_support() -> None:
             sample("y", dist.Normal(x, s), obs=y)
 
     says(refusal(model, X[:, 0], y=Y, prior={"s": dist.Normal(0, 10)}), "'s'", "support")
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
+    "dot": (lambda x, w: np.dot(x, w), "`np.dot(x, w)`"),
+    "ufunc": (lambda x, w: x @ np.exp(w), "`np.exp(w)`"),
+    "scipy": (lambda x, w: special.expit(x @ w), "`special.expit(x @ w)`"),
+}
+
+
+@pytest.mark.parametrize("which", FUNCTIONS)
+def test_names_the_call_of_numpy(which: str) -> None:
+    """NumPy needs numbers, and the values are traced."""
+    function, code = FUNCTIONS[which]
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(function(x, w), SCALE), obs=y)
+
+    message = refusal(model, X, y=Y)
+    says(message, code, "test_visit.py", "NumPy", "jnp", "after latent 'w'")
+    assert "reads a value" not in message
+
+
+def test_names_the_condition() -> None:
+    """A Python condition on a latent."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w if w[0] > 0 else 0.0, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y), "`w[0] > 0`", "latents", "jnp.where")
+
+
+def test_takes_a_scale_of_one() -> None:
+    """It changes nothing."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with handlers.scale(scale=1.0), rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    assert_exact(learned(model, X, y=Y))
+
+
+def test_refuses_a_scale_that_is_not_known() -> None:
+    """It may be 1 in this call only."""
+
+    def model(x: Array, scale: Array, y: Array | None = None) -> None:
+        w = weights()
+        with handlers.scale(scale=scale), rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    says(refusal(model, X, np.asarray(1.0), y=Y), "'y'", "scale", "remove")
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_refuses_random_numbers(hidden: bool) -> None:
+    """The log-likelihood of a row would be random."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        if hidden:
+            with handlers.block():
+                shift = sample("shift", dist.Normal(0, 1))
+        else:
+            key: Any = numpyro.prng_key()
+            shift = jax.random.normal(key, ())
+        with rows(x):
+            sample("y", dist.Normal(x @ w + shift, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y), "random key", "after latent 'w'", "numpyro.prng_key", "handlers.block", "latent")

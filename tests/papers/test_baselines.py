@@ -258,7 +258,7 @@ def test_a_direction_gets_the_length_of_the_reference() -> None:
         fit = fit_of(b.Rosenblatt(), x=x, y=y)
     assert fit.notes == ("1 rows NOT_FINITE", "a point, without uncertainty")
     scaled = fit.beside(reference)
-    assert scaled.notes == ("1 rows NOT_FINITE", "a direction, as long as the reference's mean")
+    assert scaled.notes == ("1 rows NOT_FINITE", "a direction, scaled to the length of the reference's mean")
     factor = length / np.linalg.norm(fit.theta[0, 0])
     np.testing.assert_allclose(scaled.theta, factor * fit.theta, rtol=1e-12)
     assert factor != pytest.approx(1.0, rel=0.01)

@@ -30,6 +30,7 @@ from adfpp.learn.posterior import Posterior
 from adfpp.model import read
 from adfpp.show import arviz_versions
 from adfpp.show.export import ExportWarning, fit_to_arviz, loo, to_arviz
+from models import measurement_error
 from tests.models import ROWS, logistic
 from tests.products import Enumerated, Pair
 
@@ -671,3 +672,20 @@ def test_export_of_native_latents(pair: Pair) -> None:
     path = arviz_versions.group(found, "trajectory")
     np.testing.assert_allclose(path["mean"].values[-1], [pair.rate.mean(), pair.mean.mean()], rtol=1e-6)
     assert arviz_versions.group(found, "posterior_predictive")["y"].shape[-1] == len(data["y"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:1 of 20 rows")  # one integral is marked INACCURATE
+def test_observations_that_a_latent_joins_have_one_likelihood():
+    """Two measurements of a row's own latent: the exported density of a row is that of their bivariate normal."""
+    data = measurement_error.simulate(jax.random.key(0), 20).data
+    learner = adfpp.ADF(measurement_error.model)
+    result = learner.run(jax.random.key(1), progress_bar=False, **data)
+    post = learner.get_posterior(result)
+    idata = to_arviz(post, num_samples=50, num_chains=1, **data)
+    found = np.asarray(arviz_versions.group(idata, "log_likelihood")["x_seen, y"]).reshape(50, 20)
+    draws = arviz_versions.group(idata, "posterior")
+    for s, (a, b) in enumerate(zip(*(np.asarray(draws[name]).reshape(50) for name in "ab"), strict=True)):
+        covariance = [[1.25, b], [b, b**2 + 0.25]]  # of x ~ Normal(0, 1), and both errors 0.5
+        rows = np.column_stack([data["x_seen"], data["y"]])
+        np.testing.assert_allclose(found[s], gaussian([0.0, a], covariance).logpdf(rows), rtol=1e-4)

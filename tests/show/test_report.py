@@ -17,9 +17,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+import adfpp
 from adfpp.judge.compare import Comparison
 from adfpp.judge.verdict import Cause, Reason
 from adfpp.show.report import page_of, rendered
+from models import measurement_error
 from tests.comparisons import N_ROWS, chosen
 from tests.comparisons import comparison as shared_comparison
 
@@ -190,6 +192,24 @@ def test_the_page_says_how_to_repeat_it(text: str) -> None:
     assert found is not None
     np.testing.assert_array_equal([int(n) for n in found.group(1).split(",")], jax.random.key_data(jax.random.key(0)))
     assert "num_samples=4000," in call and "num_chains=4," in call
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:1 of 20 rows")  # one integral is marked INACCURATE
+def test_given_draws_and_observations_that_a_latent_joins(tmp_path: Path) -> None:
+    """The pictures show the predictions of each observation, and the call leaves a place for the draws."""
+    data = measurement_error.simulate(jax.random.key(0), 20).data
+    learner = adfpp.ADF(measurement_error.model)
+    result = learner.run(jax.random.key(1), progress_bar=False, **data)
+    draws = learner.get_posterior(result).sample(jax.random.key(2), (400,))
+    found = adfpp.compare(
+        jax.random.key(3), {"adf": learner}, **data, reference=draws, num_samples=400, progress_bar=False
+    )
+    text = unescape(found.report(tmp_path / "page.html").read_text(encoding="utf-8"))
+    figure = found.plot("predictions")
+    assert [axes.get_xlabel() for axes in figure.axes] == [f"mean of {y}\nunder reference" for y in ("x_seen", "y")]
+    plt.close(figure)
+    assert "reference=...,  # given draws" in text
 
 
 def test_names_are_escaped(text: str, page: Page) -> None:

@@ -131,8 +131,8 @@ FAULTS = (
         "scaled-observation-accepted",
         "missing guard",
         "adfpp/model/visit.py",
-        'if site["scale"] is not None:',
-        'if site["scale"] is not None and not site["is_observed"]:',
+        'if not _is_one(site["scale"]):',
+        'if not _is_one(site["scale"]) and not site["is_observed"]:',
         ("tests/model/test_visit.py", "tests/model/test_refusals.py"),
     ),
     Fault(

@@ -392,8 +392,24 @@ def field_of(window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array,
 
 
 def diagonal_of_bracket(q: jax.Array, root: jax.Array) -> jax.Array:
-    """The diagonal ``(N,)`` of I + Qᵀ (M - I) Q."""
+    """The diagonal ``(N,)`` of I + Qᵀ (M - I) Q, as the sum of I - Qᵀ Q and Qᵀ M Q, of which neither is negative."""
+    share = jnp.sum(q * q, 0)
+    outside = jnp.maximum(1.0 - share, 0.0)
     if root.shape[0] == 1:
-        return 1.0 + (root[0, 0] ** 2 - 1.0) * q[0] * q[0]
-    excess = root @ root.T - jnp.eye(root.shape[0], dtype=root.dtype)
-    return 1.0 + jnp.sum(q * (excess @ q), 0)
+        # The shares add up to 1: if one is near 1, the sum of the others is accurate, and its difference from 1 is not.
+        outside = jnp.where(share > 0.5, jnp.sum(jnp.where(share > 0.5, 0.0, share)), outside)
+    turned = root.T @ q
+    return outside + jnp.sum(turned * turned, 0)
+
+
+def expressible(scale: jax.Array, root: jax.Array) -> jax.Array:
+    """Whether a root of the belief can express a factor's narrowing: the dtype does not lose it, and no sd becomes 0.
+
+    Args:
+        scale: ``(k, k)`` lower triangular root of the field's covariance.
+        root: ``(k, k)`` root of the covariance in the whitened field after the change.
+    """
+    tiny, least = float(jnp.finfo(root.dtype).tiny), 2.0 * float(jnp.finfo(root.dtype).eps)
+    before, after = jnp.max(jnp.abs(scale), -1), jnp.max(jnp.abs(scale @ root), -1)
+    # the change is stored as root - I, which loses a root below eps
+    return jnp.all(jnp.sum(root * root, 0) > least * least) & jnp.all((after > tiny) | (before <= tiny))

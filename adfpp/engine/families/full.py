@@ -32,6 +32,7 @@ from adfpp.engine.families.base import (
     Outside,
     Update,
     Window,
+    expressible,
     field_of,
     mean_of_blocks,
     slots_of,
@@ -220,7 +221,8 @@ class Full(Gaussian):
         tilted: Any = answer.tilted
         sure, taken = jnp.ones((), bool), view.taken
         if site is None or exchange is None or taken is None:
-            return Update(None, None, ~sure, sure, Moved(view.q, tilted.shift, tilted.root))
+            proper = expressible(view.scale, tilted.root)
+            return Update(None, None, ~sure, proper, Moved(view.q, tilted.shift, tilted.root))
         size, dtype = factor.field_size, outside.mean.dtype
         limit = factor.rule.power_limit
         message, clamped = (tilted, ~sure) if limit else message_of(tilted, taken)
@@ -235,6 +237,7 @@ class Full(Gaussian):
             & jnp.all(jnp.diagonal(upper) > 0)
             & jnp.all(jnp.isfinite(proposed))
             & jnp.all(jnp.isfinite(shift))
+            & expressible(view.scale, inverse.T)
         )
         if limit:
             evidence = tilted.log_z + 0.5 * jnp.trace(taken.precision)

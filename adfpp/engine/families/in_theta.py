@@ -199,7 +199,11 @@ class IndependentGaussian(InTheta[Belief], Gaussian):
     @override
     def project(self, taken: Taken[Belief], answer: Answer) -> tuple[Belief, jax.Array]:
         tilted: Any = answer.tilted
-        return self._moved(taken.belief, taken.field, tilted.shift, tilted.root), jnp.ones((), bool)
+        moved = self._moved(taken.belief, taken.field, tilted.shift, tilted.root)
+        before, tiny = taken.belief.scale, float(jnp.finfo(moved.scale.dtype).tiny)
+        # the precision, of which sites consist, must not overflow
+        proper = jnp.all((moved.scale * moved.scale > tiny) | (before * before <= tiny))
+        return moved, proper & jnp.all(jnp.isfinite(moved.mean))
 
     @override
     def message(self, taken: Taken[Belief], message: Message) -> jax.Array:

@@ -252,19 +252,19 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     count, root = now.u.shape[0], proposal.root
     top = jnp.max(now.log_weights)
     top = jnp.where(top > -jnp.inf, top, 0.0)
-    raw = _blocks(jnp.exp(now.log_weights - top))
+    raw = blocks(jnp.exp(now.log_weights - top))
     even = jnp.full(_BLOCKS, 1.0 / _BLOCKS, dtype)
     masses = jnp.sum(raw, 1) / count
-    mass, mass_parts = _ratio(masses, jnp.sum(_blocks(now.surplus), 1) / count, even, jnp.ones((), bool))
+    mass, mass_parts = _ratio(masses, jnp.sum(blocks(now.surplus), 1) / count, even, jnp.ones((), bool))
     plain_mass, plain_parts = _ratio(masses, masses, even, jnp.zeros((), bool))
     sound = mass > 0.1 * plain_mass  # otherwise the control variate has removed nearly the whole sum, or more
     mass, mass_parts = jnp.where(sound, mass, plain_mass), jnp.where(sound, mass_parts, plain_parts)
 
     weights = raw / (count * plain_mass)
     share = jnp.sum(weights, 1)
-    v = _blocks((now.u - proposal.centre) @ proposal.inverse.T)
+    v = blocks((now.u - proposal.centre) @ proposal.inverse.T)
     score = now.slopes - now.u
-    score = _blocks(jnp.where(jnp.isfinite(score), score, 0.0) @ root)
+    score = blocks(jnp.where(jnp.isfinite(score), score, 0.0) @ root)
     firsts, controls = jnp.einsum("bn,bni->bi", weights, v), jnp.einsum("bn,bni->bi", weights, score)
     # Stein's identity does not hold for a factor with a jump: the means of the control variates are then far from 0
     trusted = _surprise(weights, score) < _DISTRUST
@@ -283,9 +283,9 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     second_parts = jnp.where(fine, second_parts, plain_parts)
 
     tilted_root = whiten(root @ inner)[0]
-    log_z_error = _standard_error(mass_parts) / mass
-    shift_error = _standard_error(shift_parts @ root.T)
-    covariance_error = _standard_error(root @ second_parts @ root.T)
+    log_z_error = standard_error(mass_parts) / mass
+    shift_error = standard_error(shift_parts @ root.T)
+    covariance_error = standard_error(root @ second_parts @ root.T)
     sd = jnp.sqrt(jnp.sum(tilted_root**2, -1))
     errors = [log_z_error, jnp.max(shift_error / sd), jnp.max(covariance_error / (sd[:, None] * sd))]
     error = jnp.max(jnp.stack(errors))  # NaN if one of them is NaN
@@ -299,7 +299,7 @@ def _estimates(proposal: _Proposal, now: _Sample, drawn: Drawn) -> Estimates:
     return Estimates(tilted, log_z_error, shift_error, covariance_error)
 
 
-def _blocks(a: Float[Array, " n *rest"]) -> Float[Array, " b n_b *rest"]:
+def blocks(a: Float[Array, " n *rest"]) -> Float[Array, " b n_b *rest"]:
     """Arranges points by block."""
     return a.reshape(_BLOCKS, -1, *a.shape[1:])
 
@@ -341,7 +341,7 @@ def _ratio(
     return mean - slope * offset, parts - slope * known
 
 
-def _standard_error(parts: Float[Array, " b *moment"]) -> Float[Array, " *moment"]:
+def standard_error(parts: Float[Array, " b *moment"]) -> Float[Array, " *moment"]:
     """The standard error of a sum over blocks."""
     # minus two degrees of freedom: one for the mean, one for the slope of the control variate
     return jnp.sqrt(jnp.sum(parts * parts, 0) * (_BLOCKS / (_BLOCKS - 2.0)))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
+from adfpp.engine.derivatives import jacobian
 from adfpp.engine.tilt.base import LogFactor
 
 Slope: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, " k"]]
@@ -127,7 +128,7 @@ def _derivatives(log_factor: LogFactor, size: int, dtype: DTypeLike) -> tuple[Lo
         return log_factor(u) - 0.5 * u @ u
 
     gradient, identity = jax.grad(log_tilt), jnp.eye(size, dtype=dtype)
-    curvature = jax.jacfwd(gradient)
+    curvature = jacobian(gradient)
 
     def slope_at(u: Float[Array, " k"]) -> Float[Array, " k"]:
         slope = gradient(u)

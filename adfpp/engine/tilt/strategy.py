@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adfpp.engine.tilt.base import IntegralRule
-from adfpp.engine.tilt.conditional import Conditional
+from adfpp.engine.tilt.conditional import Conditional, DrawnConditional
 from adfpp.engine.tilt.montecarlo import MonteCarlo
 from adfpp.engine.tilt.quadrature import Quadrature
 
@@ -40,17 +40,26 @@ class Moments:
 
     @property
     def conditional(self) -> bool:
-        """Whether factors that are Gaussian in all numbers of the field except one are integrated as such.
+        """Whether factors that are Gaussian in most numbers of the field, if the others are fixed, are treated as such.
 
         Rules for the limit of power 0 integrate over the whole field.
         """
         return self.max_quadrature > 0 and isinstance(self.quadrature, Quadrature)
 
-    def choose_conditional(self, outer: int | None) -> Choice:
-        """Chooses the rule for a factor that is Gaussian if one number of its field is fixed (None: in any case)."""
-        assert isinstance(self.quadrature, Quadrature)
-        why = "Gaussian: by algebra" if outer is None else "1-dimensional integral: Gaussian in the rest"
-        return Choice(Conditional(outer, self.quadrature), why)
+    def choose_conditional(self, outer: tuple[int, ...]) -> Choice | None:
+        """Chooses the rule for a factor that is Gaussian if some numbers of its field are fixed.
+
+        Returns None if the rule for so many numbers gives no points.
+        """
+        rule = self.choose(len(outer)).rule if outer else self.quadrature
+        if not isinstance(rule, Quadrature | MonteCarlo):
+            return None
+        if not outer:
+            return Choice(Conditional(outer, rule), "Gaussian: by algebra")
+        why = f"{len(outer)}-dimensional integral: Gaussian in the rest"
+        if isinstance(rule, MonteCarlo):
+            return Choice(DrawnConditional(outer, rule), f"quasi-Monte-Carlo, {why}")
+        return Choice(Conditional(outer, rule), why)
 
 
 AUTO = Moments()

@@ -69,6 +69,24 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     )
 
 
+def tensor_rule(size: int, dtype: DTypeLike) -> _Tensor[Array]:
+    """The Gauss-Hermite rule for fields of two and three numbers."""
+    return _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
+
+
+def moments_of(
+    tensor: _Tensor[Array], density: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, " k"], Float[Array, "k k"], Float[Array, ""]]:
+    """Mass, mean, covariance and estimated error of a density that is given relatively to the standard normal one."""
+    size = tensor.points.shape[1]
+    c0 = tensor.zeroth @ density
+    shift = tensor.first @ density / c0
+    covariance = (tensor.second @ density).reshape(size, size) / c0 + jnp.eye(size, dtype=density.dtype)
+    covariance = covariance - jnp.outer(shift, shift)
+    middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
+    return c0, shift, covariance, 2.0 * tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
+
+
 def two_or_three_dimensions(
     log_factor: LogFactor, mean: Float[Array, " k"], scale: Float[Array, "k k"], enough: float, nodes: int
 ) -> Tilted:
@@ -82,7 +100,7 @@ def two_or_three_dimensions(
         nodes: Number of Gauss nodes of a panel in three dimensions; the Kronrod rule has twice as many plus one.
     """
     size, dtype = mean.shape[0], mean.dtype
-    tensor: _Tensor[Array] = _Tensor(*(jnp.asarray(a, dtype) for a in _tensor(size)))
+    tensor = tensor_rule(size, dtype)
 
     def in_cavity(u: Float[Array, " k"]) -> Float[Array, ""]:
         return log_factor(mean + scale @ u)
@@ -96,12 +114,7 @@ def two_or_three_dimensions(
         logs = log_tilt(centre + tensor.points @ root.T) + 0.5 * jnp.sum(tensor.points**2, -1)
         top = jnp.max(logs)
         density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
-        c0 = tensor.zeroth @ density
-        shift = tensor.first @ density / c0
-        covariance = (tensor.second @ density).reshape(size, size) / c0 + jnp.eye(size, dtype=dtype)
-        covariance = covariance - jnp.outer(shift, shift)
-        middle, last = (jnp.max(jnp.abs(rows @ density)) / c0 for rows in (tensor.middle, tensor.last))
-        error = 2.0 * tail_error(middle, last) / jnp.min(jnp.diagonal(covariance))
+        c0, shift, covariance, error = moments_of(tensor, density)
         lower = small_cholesky(root @ covariance @ root.T)
         error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
         log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
@@ -154,11 +167,12 @@ def _graded(
     widths = jnp.sqrt(jnp.sum(root * root, 0))
     axes = root / widths  # orthonormal columns: the cavity is a sphere
     top = log_tilt(mode[None])[0]
-    steps = widths[:, None] * jnp.asarray(_LADDER, dtype)  # (size, rungs)
+    end = 9.0 + jnp.sqrt(mode @ mode)  # beyond 9 sds the cavity holds less than 1e-18
+    # no further than that: a model may be costly to compute far away, as a differential equation that gets stiff
+    steps = jnp.minimum(widths[:, None] * jnp.asarray(_LADDER, dtype), end)  # (size, rungs)
     sides = jnp.stack([steps, -steps])[..., None] * axes.T[:, None, :]  # (2, size, rungs, size)
     drops = log_tilt((mode + sides).reshape(-1, size)).reshape(2, size, -1)
     rungs = jnp.arange(1, len(_LADDER) + 1)
-    end = 9.0 + jnp.sqrt(mode @ mode)  # beyond 9 sds the cavity holds less than 1e-18
 
     def reach(drop: float) -> Float[Array, "2 k"]:
         """How far on both sides of each axis the log of the tilt stays within ``drop`` of its peak."""

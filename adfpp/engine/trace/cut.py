@@ -109,19 +109,30 @@ def minimum_vertex_cut(
     return [int(v) for v in vertices if reaching[2 * v + 1] and not reaching[2 * v]]
 
 
-def gaussian_but_for(trace: Trace, cut: Cut, output: Atom) -> int | None:
-    """Finds the number of a field that must be fixed for an output to be quadratic in the other numbers.
+def gaussian_but_for(trace: Trace, cut: Cut, output: Atom) -> tuple[int, ...] | None:
+    """Finds the numbers of a field that must be fixed for an output to be quadratic in the other numbers.
+
+    Values in which the output is not quadratic are fixed. If it is not quadratic in the others together, as the square
+    of a product is not, then those that cost the fewest numbers are fixed as well.
 
     Returns:
-        The number's place in the field; -1 if the output is quadratic in all numbers; None if one number is not enough.
+        The places of the numbers in the field; None if no number is left.
     """
-    starts = np.cumsum([0, *(len(i) for i in cut.indices)])
     behind = needed_equations(trace.equations, [output], frozenset(cut.values))
-    for left_out in (None, *(v for v, i in enumerate(cut.indices) if len(i) == 1)):
-        varying = {v for i, v in enumerate(cut.values) if i != left_out}
-        if varying and polynomial_degree(behind, varying, output) <= 2:
-            return -1 if left_out is None else int(starts[left_out])
-    return None
+
+    def quadratic(values: Collection[Variable]) -> bool:
+        return polynomial_degree(behind, values, output) <= 2
+
+    sizes = {v: len(i) for v, i in zip(cut.values, cut.indices, strict=True)}
+    free = [v for v in cut.values if quadratic([v])]
+    while free and not quadratic(free):
+        enough = [v for v in free if quadratic([w for w in free if w is not v])]
+        free.remove(min(enough or free, key=lambda v: sizes[v]))
+    if not free:
+        return None
+    starts = np.cumsum([0, *sizes.values()])
+    places = [range(starts[i], starts[i + 1]) for i, v in enumerate(cut.values) if v not in free]
+    return tuple(int(p) for part in places for p in part)
 
 
 def reach_of_cuts(trace: Trace, cuts: Sequence[Cut], parts: Sequence[np.ndarray]) -> Reach:

@@ -106,6 +106,8 @@ def _result_polynomial(equation: Equation, operands: Sequence[int]) -> int:
         return operands[0] if operands[1] == 0 else BEYOND
     if name == "select_n":
         return max(operands) if operands[0] == 0 else BEYOND
+    if name == "triangular_solve":
+        return operands[1] if operands[0] == 0 else BEYOND
     if name in INDEXED:
         return max(operands) if not any(operands[INDEXED[name] :]) else BEYOND
     if name == "square":

@@ -30,9 +30,11 @@ from adfpp.engine.trace.interpret import (
     size_of,
     variables_of,
 )
+from adfpp.engine.trace.invariance import Reduced
 from adfpp.engine.trace.landmarks import find_crossings
+from adfpp.engine.trace.rewriting import trace
 from adfpp.engine.trace.touch import ELEMENTWISE
-from adfpp.engine.trace.tracing import Trace, trace
+from adfpp.engine.trace.tracing import Trace
 
 Fields = tuple[Float[Array, "E k N"], Float[Array, "E k"]]
 
@@ -95,7 +97,14 @@ class Tail:
     A call with the inputs of a row computes all values that do not depend on the field, and returns a ``PreparedTail``.
     """
 
-    def __init__(self, trace: Trace, cuts: Sequence[Cut], output: Atom, elements: Sequence[int]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        cuts: Sequence[Cut],
+        output: Atom,
+        elements: Sequence[int],
+        reduced: Reduced | None = None,
+    ) -> None:
         """Splits the program.
 
         Args:
@@ -103,8 +112,9 @@ class Tail:
             cuts: The cuts of the elements, all through the same values.
             output: The log-density of all elements.
             elements: The places of the elements in the flattened output.
+            reduced: The smaller field, if the elements are constant in some directions of the cuts' numbers.
         """
-        self.trace, self.output = trace, output
+        self.trace, self.output, self.reduced = trace, output, reduced
         self.values, self.indices = cuts[0].values, cuts[0].indices
         self.elements = np.asarray(elements)
         self.positions = _positions(cuts) if len(cuts) > 1 else None
@@ -159,6 +169,8 @@ class PreparedTail:
 
     def log_factor(self, h: Float[Array, " k"], e: Index = 0) -> Float[Array, ""]:
         """The log-density of element ``elements[e]`` when its field is h."""
+        if self.tail.reduced is not None:
+            h = self.tail.reduced.whole(h)
         if self.tail.separable:
             return self._single(h, e)
         env = self._behind(h, e)

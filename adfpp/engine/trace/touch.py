@@ -94,6 +94,9 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Ma
         return _product_masks(equation, shapes, out)
     if name in ELEMENTWISE and all(len(s) in (0, out.ndim) for s in shapes):
         return [_before_broadcast(out, s) for s in shapes]
+    if name == "triangular_solve" and out.ndim == 2:  # each column of the right-hand side has its own solution
+        axis = 0 if equation.params["left_side"] else 1
+        return [everything[0], np.broadcast_to(out.any(axis, keepdims=True), out.shape)]
     if name == "stack":
         return list(np.moveaxis(out, equation.params["axis"], 0))
     if name == "gather":

@@ -1,10 +1,11 @@
-"""Traces a function of θ to a flat list of equations, and finds the degree in θ of each value."""
+"""Makes a function of θ a flat list of equations, and finds the degree in θ of each value."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core as jex
 from jax.typing import ArrayLike
 
@@ -69,24 +70,19 @@ _DERIVATIVE_CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_j
 _DERIVATIVE_CALLS |= {"custom_vjp_call_jaxpr": "fun_jaxpr"}
 
 
-def trace(f: Callable[..., Sequence[ArrayLike]], theta: Shaped, *inputs: Shaped, look_inside: bool = True) -> Trace:
+def flattened(f: Callable[..., Sequence[ArrayLike]], theta: Shaped, *inputs: Shaped, look_inside: bool = True) -> Trace:
     """Traces ``f(theta, *inputs)``, whose outputs are arrays, to a flat list of primitive equations.
 
     Args:
         f: A function of arrays that returns a flat sequence of arrays.
         theta: ``(N,)`` array or shape struct.
         inputs: Further arrays or shape structs: the row, the constants.
-        look_inside: Whether calls with custom derivatives are inlined, too. This may lead to a smaller field, but
-            their derivative rules are lost.
+        look_inside: Whether calls with custom derivatives are inlined, too. Their derivative rules are lost.
     """
     calls = _CALLS | _DERIVATIVE_CALLS if look_inside else _CALLS
     closed = jax.make_jaxpr(f)(theta, *inputs)
-    flat = jax.make_jaxpr(lambda *a: _inline(closed.jaxpr, closed.consts, a, calls))(theta, *inputs)
-    traced = _with_degrees(flat)
-    true = [e for e in traced.equations if _always_true(e, traced)]
-    if true:
-        traced = _with_degrees(jax.make_jaxpr(lambda *a: _evaluated_with_true(flat, true, a))(theta, *inputs))
-    return traced
+    flat = jax.make_jaxpr(lambda *a: _inline(closed.jaxpr, closed.consts, a, calls, {}))(theta, *inputs)
+    return _with_degrees(flat)
 
 
 def _with_degrees(flat: jex.ClosedJaxpr) -> Trace:
@@ -103,53 +99,112 @@ def _with_degrees(flat: jex.ClosedJaxpr) -> Trace:
     return Trace(tuple(equations), constants, theta, tuple(inputs), tuple(jaxpr.outvars), degrees, producers)
 
 
-def _always_true(equation: Equation, traced: Trace) -> bool:
-    """Whether an equation tests if an affine value is finite (or not NaN).
+_Done: TypeAlias = dict[Hashable, Sequence[Value]]  # the outputs of equations, and constants
 
-    This is always true for θ. Without this rule, such a test of the support would look like a kink of the factor.
+
+def _inline(
+    jaxpr: jex.Jaxpr, consts: Sequence[Value], args: Sequence[Value], calls: dict[str, str], done: _Done
+) -> list[Value]:
+    """Evaluates a jaxpr with calls inlined, and equal equations once. Under a trace this gives the flat jaxpr.
+
+    Equal parts, such as ``x @ w`` for each value of a discrete latent, or ``rate[arm]`` in two statements, are then one
+    value, and one number of the field.
+
+    Args:
+        jaxpr: The jaxpr.
+        consts: Its constants.
+        args: Its arguments.
+        calls: The calls that are inlined.
+        done: The outputs of the equations so far by primitive, parameters and operands. It keeps all values alive, so
+            that their identities are unique.
     """
-    if equation.primitive.name not in ("eq", "ne"):
-        return False
-    a, b = equation.invars
-    if isinstance(a, jex.Literal) or traced.degree(a) != Degree.AFFINE:
-        return False
-    if equation.primitive.name == "eq":
-        return a is b
-    return isinstance(b, jex.Literal) and bool(np.all(np.isinf(b.val)))
-
-
-def _evaluated_with_true(flat: jex.ClosedJaxpr, true: Sequence[Equation], args: Sequence[Value]) -> list[Value]:
-    """Evaluates a jaxpr, with True as the output of some equations."""
-    jaxpr = flat.jaxpr
-    env: Env = dict(zip(jaxpr.constvars, flat.consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
-    outputs = {e.outvars[0] for e in true}
-    for equation in jaxpr.eqns:
-        if equation.outvars and equation.outvars[0] in outputs:
-            env[equation.outvars[0]] = np.ones(shape_of(equation.outvars[0]), bool)
-        else:
-            evaluate([equation], env)
-    return [read(v, env) for v in jaxpr.outvars]
-
-
-def _inline(jaxpr: jex.Jaxpr, consts: Sequence[Value], args: Sequence[Value], calls: dict[str, str]) -> list[Value]:
-    """Evaluates a jaxpr with calls inlined and log(exp(u)) replaced by u. Under a trace this gives the flat jaxpr."""
-    exponents: Env = {}  # a positive latent is exp(u), and its logarithm in the model is affine in u
+    consts = [done.setdefault(_content(c), [c])[0] for c in consts]
     env: Env = dict(zip(jaxpr.constvars, consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     for equation in jaxpr.eqns:
         operands = [read(v, env) for v in equation.invars]
-        name, first = equation.primitive.name, equation.invars[0] if equation.invars else None
+        name = equation.primitive.name
         if calls.get(name) in equation.params:
             called = equation.params[calls[name]]
             inner, inner_consts = (called.jaxpr, called.consts) if hasattr(called, "consts") else (called, ())
-            values: Sequence[Value] = _inline(inner, inner_consts, operands, calls)
-        elif name == "log" and isinstance(first, jex.Var) and first in exponents:
-            values = [exponents[first]]
+            values: Sequence[Value] = _inline(inner, inner_consts, operands, calls, done)
+        elif (decided := _decided(equation, operands)) is not None:
+            values = [decided]
         else:
-            values = bind(equation, operands)
-        if name == "exp":
-            exponents[equation.outvars[0]] = operands[0]
+            key: Hashable = (equation.primitive, tuple(sorted(equation.params.items())), *map(_content, operands))
+            try:
+                known = done.get(key)
+            except TypeError:  # parameters that cannot be hashed
+                key, known = object(), None
+            values = done[key] = bind(equation, operands) if known is None else known
         env.update(zip(equation.outvars, values, strict=True))
     return [read(v, env) for v in jaxpr.outvars]
+
+
+def _decided(equation: Equation, operands: Sequence[Value]) -> Value | None:
+    """The output of an equation that follows from known booleans alone, or None.
+
+    A test of the support that is always true then leaves no trace, and a log-density is a plain sum again.
+    """
+    first = _known(operands[0]) if operands else None
+    if first is None or first.dtype != np.bool_ or not first.size:
+        return None
+    name, params = equation.primitive.name, equation.params
+    if name == "select_n":
+        alike = len(operands) == 3 and np.all(first == first.flat[0])
+        return operands[1 + int(first.flat[0])] if alike else None
+    known = [a for a in map(_known, operands) if a is not None]
+    if len(known) != len(operands):
+        return None
+    if name in ("and", "or"):
+        return np.logical_and(*known) if name == "and" else np.logical_or(*known)
+    if name in ("reduce_and", "reduce_or"):
+        return (np.all if name == "reduce_and" else np.any)(first, axis=tuple(params["axes"]))
+    if name in ("broadcast_in_dim", "reshape", "squeeze") and np.all(first == first.flat[0]):
+        return np.full(shape_of(equation.outvars[0]), first.flat[0])
+    return None
+
+
+def _known(a: Value) -> np.ndarray | None:
+    """The numbers of a known array; None for a traced value or a random key."""
+    if isinstance(a, Tracer):
+        return None
+    try:
+        return np.asarray(a)
+    except TypeError:
+        return None
+
+
+def _content(a: Value) -> Hashable:
+    """A key for an operand: its identity if it is a traced value, its numbers if it is a known array.
+
+    The known arrays are not listed by type, because JAX 0.8 and 0.9 keep NumPy's arrays in a class of their own that is
+    no subclass of ``np.ndarray``.
+    """
+    known = _known(a)
+    if known is None or known.dtype == object:
+        return id(a)
+    return str(known.dtype), known.shape, known.tobytes()
+
+
+def pruned(f: Callable[..., Sequence[ArrayLike]], theta: Shaped, *inputs: Shaped) -> Callable[..., list[Value]]:
+    """Makes a function with the outputs of ``f`` that computes nothing else, and so needs no other derivatives.
+
+    The log prior of a model, for example, is computed by a run of the whole model; a likelihood without some mode of
+    differentiation must not matter then.
+
+    Args:
+        f: A function of arrays that returns a flat sequence of arrays.
+        theta: ``(N,)`` array or shape struct.
+        inputs: Further arrays or shape structs.
+    """
+    traced = flattened(f, theta, *inputs, look_inside=False)
+
+    def outputs(theta: ArrayLike, *inputs: ArrayLike) -> list[Value]:
+        env = traced.environment(inputs) | {traced.theta: theta}
+        evaluate(traced.equations, env)
+        return [read(v, env) for v in traced.outputs]
+
+    return outputs
 
 
 # ---------------------------------------------------------------------------------------- values without θ
@@ -169,12 +224,17 @@ def part_of(traced: Trace, output: Atom) -> Callable[..., jax.Array | np.ndarray
     return part
 
 
+def reads(traced: Trace, output: Atom, inputs: Sequence[Variable]) -> bool:
+    """Whether an output may depend on any of these inputs."""
+    used = variables_of(v for e in needed_equations(traced.equations, [output]) for v in e.invars)
+    return not set(inputs).isdisjoint([*used, *variables_of([output])])
+
+
 def known_value(traced: Trace, output: Atom) -> np.ndarray | None:
     """The value of an output that depends neither on θ nor on the inputs, or None."""
     if isinstance(output, jex.Literal):
         return np.asarray(output.val)
-    used = {output, *(v for e in needed_equations(traced.equations, [output]) for v in variables_of(e.invars))}
-    if used & {traced.theta, *traced.inputs}:
+    if reads(traced, output, [traced.theta, *traced.inputs]):
         return None
     with jax.ensure_compile_time_eval():
         return np.asarray(part_of(traced, output)(*([None] * len(traced.inputs))))

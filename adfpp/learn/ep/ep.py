@@ -16,17 +16,18 @@ import numpy as np
 from adfpp.engine.families import Family
 from adfpp.engine.status import Status, VisitInfo, empty_info, is_refused
 from adfpp.engine.tilt import Moments, Variational
+from adfpp.learn.adf import ADFState
 from adfpp.learn.ep.iterate import History, Limits, Progress, iterate
 from adfpp.learn.ep.problem import Current, Problem
 from adfpp.learn.ep.schedules import SCHEDULES, schedule_named
 from adfpp.learn.explain import Explanation
-from adfpp.learn.keys import PickledByFields
-from adfpp.learn.learner import Learner, checked_prior, state_of
+from adfpp.learn.keys import PickledByFields, checked_key
+from adfpp.learn.learner import Learner, checked_prior, refuse_tracers, state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result, Run
 from adfpp.learn.session import Call
 from adfpp.learn.start import Base, Start, ThetaBase, base_of, theta_base
-from adfpp.learn.stream import NotConverged, suitable_chunk, warn_of_rows
+from adfpp.learn.stream import NotConverged, suitable_chunk, warn_of_priors, warn_of_rows
 from adfpp.model import Model, ModelError, Program, local_posterior
 
 EPResult = Result
@@ -69,7 +70,7 @@ class EPInfo(NamedTuple):
 
     Attributes:
         converged: Whether the last sweep, without damping, would have moved the belief by no more than ``tol``, and all
-            sites could be exchanged.
+            sites could be exchanged. It is false if a prior factor or every row was refused.
         sweeps: Number of sweeps.
         step: ``(sweeps,)`` how far each sweep would have moved the belief without damping.
         damping: ``(sweeps,)`` the fraction of each sweep's change that was applied.
@@ -96,7 +97,9 @@ class EPInfo(NamedTuple):
     priors: dict[str, int]
 
 
-_RESERVED = frozenset("rng_key state prior progress_bar".split())
+_INSTEAD = (
+    "Call it in a Python loop, one data set at a time. The functions init and update of an ADF can be transformed."
+)
 
 
 class EP(Learner):
@@ -148,7 +151,7 @@ class EP(Learner):
         _check_options(power, schedule, damping, tol, max_sweeps, batch_size, window)
         self.power, self.schedule, self.damping, self.tol, self.max_sweeps = power, schedule, damping, tol, max_sweeps
         self.batch_size, self.window = batch_size, window
-        super().__init__(model, family, moments, rows, _RESERVED, revisited=True)
+        super().__init__(model, family, moments, rows, revisited=True)
         if not self.family.sites_in_field and schedule not in ("auto", "sequential"):
             raise ValueError(
                 f"schedule={schedule!r} needs family='full': the {self.family.name} family forgets correlations after "
@@ -195,6 +198,8 @@ class EP(Learner):
                 priors of some latents.
             **kwargs: The model's keyword arguments.
         """
+        refuse_tracers("ep.init", _INSTEAD, rng_key, args, kwargs)
+        rng_key = checked_key(rng_key, "ep.init")
         call = self.resolve(args, kwargs)
         self.session.check(call)
         return self._initial(call, rng_key, checked_prior(prior))
@@ -267,12 +272,14 @@ class EP(Learner):
             ``Result(state, info)``, see ``EPState`` and ``EPInfo``. The result also has ``posterior`` and
             ``log_evidence``, and a method ``again`` that repeats the run.
         """
+        refuse_tracers("ep.run", _INSTEAD, rng_key, args, kwargs, state)
+        rng_key = checked_key(rng_key, "ep.run")
         init_key, order_key = jax.random.split(rng_key)
         given = state
-        if isinstance(state, Result):
-            if prior is None and state.remembered is not None:
-                prior = state.remembered.start
-            state = state.state
+        if isinstance(state, Result) and prior is None and state.remembered is not None:
+            prior = state.remembered.start
+        if state is not None:
+            state = state_of(state, EPState, ADFState)
         if self._first is not None and state is None:
             state = self._first.run(init_key, *args, prior=prior, progress_bar=progress_bar, **kwargs).state
         call = self.resolve(args, kwargs)
@@ -311,6 +318,7 @@ class EP(Learner):
             )
             schedule = schedule_named(self.schedule, self.window)
             history = iterate(schedule, problem, current, limits, progress)
+        self.session.check_at(call, current.belief)
         options = {"state": given, "prior": prior}
         return self._result(
             history,
@@ -356,8 +364,9 @@ class EP(Learner):
                 NotConverged,
                 stacklevel=3,
             )
-        elif not info.converged and not history.interrupted:
+        elif not info.converged and not history.interrupted and not current.refused:
             self._warn_of_sweeps(info, current)
+        warn_of_priors(program.latents_of_priors(info.priors), stacklevel=4)
         warn_of_rows(np.bincount(info.status, minlength=len(Status)), stacklevel=4)
         return Result(state, info, run)
 
@@ -390,7 +399,7 @@ class EP(Learner):
             For a discrete latent ``{latent: probabilities (n, ..., K)}`` over the values of its support, for a
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
-        state = state_of(state)
+        state = state_of(state, EPState)
         call = self.resolve(args, kwargs)
         self.session.refuse_foreign(state, call.program)
         total = call.rows[0].shape[0]

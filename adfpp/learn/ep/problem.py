@@ -11,7 +11,7 @@ import numpy as np
 
 from adfpp.engine.families import Belief, Exchange
 from adfpp.engine.kernel import Draws
-from adfpp.engine.status import Status, VisitInfo, empty_info
+from adfpp.engine.status import Status, VisitInfo, empty_info, is_refused
 from adfpp.learn.ep import sweeps
 from adfpp.learn.ep.iterate import History, Limits, Progress
 from adfpp.learn.ep.sweeps import Sites, Summed
@@ -68,9 +68,15 @@ class Current:
         """Whether the site of some factor could not be exchanged."""
         return bool((self.info.status == Status.HELD).any()) or Status.HELD in self.prior_status.values()
 
+    @property
+    def refused(self) -> bool:
+        """Whether a prior factor or every row was refused, so that a small step says nothing."""
+        priors = any(is_refused(status) for status in self.prior_status.values())
+        return priors or bool(is_refused(self.info.status).all())
+
     def converged(self, history: History, tol: float) -> bool:
-        """Whether the last step was small enough, and all sites could be exchanged."""
-        return bool(len(history)) and history.sizes[-1] <= tol and not self.held
+        """Whether the last step was small enough, all sites could be exchanged, and no prior was refused."""
+        return bool(len(history)) and history.sizes[-1] <= tol and not self.held and not self.refused
 
     def least_converged(self) -> np.ndarray:
         """The rows whose sites moved most in the last step."""

@@ -1,7 +1,7 @@
-"""The Gaussian base of a row's continuous local numbers, and their prior beside it.
+"""The Gaussian base of a row's continuous local numbers, and the log-density of their prior.
 
-Where a prior is a Gaussian with moments that no latent enters, it is the base itself (*exact*). Of any other prior the
-base is a Gaussian near it, and the ratio of the two is part of the row's factor.
+A Gaussian prior whose moments depend on no latent is the base itself (*exact*). For any other prior the base is a
+Gaussian near it, and the ratio of the two is part of the row's factor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +15,12 @@ from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from adfpp.engine.trace import known_value, trace
+from adfpp.model.densities import unconstrained_log_density
 from adfpp.model.elements import elements, scalar_base
 from adfpp.model.local.latents import LocalLatent
 from adfpp.model.visit import Sampled
 
-# Draws that a base is fitted to, once or in every row: it may be rough, since it is divided out again.
+# Numbers of draws that a base is fitted to, once or in every row. The fit may be rough, since the base is divided out.
 _DRAWS, _DRAWS_PER_ROW = 2048, 64
 _SD_OF_QUARTILES = 0.7413  # a normal's sd is this multiple of the distance between its quartiles
 
@@ -30,7 +31,7 @@ DrawLatents = Callable[[jax.Array, Sequence[ArrayLike]], Mapping[str, Sampled]]
 def local_numbers(local: LocalLatent, theta: jax.Array, start: int) -> jax.Array:
     """A continuous latent's numbers in (θ, z).
 
-    They are taken as ``substitution`` takes them: the field search must see the same value, not one that is equal.
+    They are sliced as in ``substitution``: the search for fields must find one traced value, not two equal ones.
     """
     return theta[start + local.where.start : start + local.where.stop]
 
@@ -41,6 +42,9 @@ def prior_elements(drawn: Sampled, local: LocalLatent, theta: jax.Array, start: 
     if local.support is not None:
         return jnp.ravel(each.log_prob)
     u = local_numbers(local, theta, start).reshape(local.unconstrained_shape)
+    exact = unconstrained_log_density(each.inner, u)
+    if exact is not None:
+        return jnp.ravel(exact) if exact.shape == each.log_prob.shape else jnp.sum(exact)[None]
     volume = biject_to(each.inner.support).log_abs_det_jacobian(u, drawn.value)
     if volume.shape == each.log_prob.shape:
         return jnp.ravel(each.log_prob + volume)
@@ -48,7 +52,7 @@ def prior_elements(drawn: Sampled, local: LocalLatent, theta: jax.Array, start: 
 
 
 def gaussian_prior(drawn: Sampled, local: LocalLatent) -> tuple[jax.Array, jax.Array] | None:
-    """(mean, sd) of the unconstrained value, in its shape, where the prior is Gaussian there."""
+    """(mean, sd) of the unconstrained value, in its shape, if its prior is Gaussian, else None."""
     inner = scalar_base(drawn.fn)
     if type(inner) not in (dist.Normal, dist.LogNormal) or local.unconstrained_shape != local.shape:
         return None
@@ -69,7 +73,7 @@ def fitted_base(
     dtype: np.dtype,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> Base:
-    """Median and spread of prior draws of the local numbers: constants, unless they depend on the arguments."""
+    """A base from the median and quartiles of prior draws: constant, unless the prior depends on the arguments."""
     inexact = [s for s in latents if s.support is None and not s.exact]
     if not inexact:
         return lambda *inputs: (np.zeros(size), np.ones(size))
@@ -101,7 +105,7 @@ def fitted_base(
 def base_log_density(
     latents: Sequence[LocalLatent], start: int, size: int, theta: jax.Array, mean: jax.Array, sd: jax.Array
 ) -> list[tuple[jax.Array, int]]:
-    """For each local number an array of log-densities under the base, and its place in it; 0 where exact."""
+    """For each local number, an array of log-densities under the base and its place in it; 0 if exact."""
     out: list[tuple[jax.Array, int]] = [(jnp.zeros(1, theta.dtype), 0)] * size
     for s in latents:
         if s.support is None and not s.exact:

@@ -1,4 +1,4 @@
-"""Which latents are local: those that have one entry a row, independent of the other rows' entries."""
+"""Finds the local latents: those with one entry for each row, independent of the other rows' entries."""
 
 import math
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from adfpp.model.outline import Outlines
 
 @dataclass(frozen=True)
 class LocalLatent:
-    """A latent in the data plate, as one row has it.
+    """A latent in the data plate, as it is in one row.
 
     Attributes:
-        name: Its name.
-        shape: Of its value in one row; the rows' axis has length 1.
-        axis: The rows' axis.
-        unconstrained_shape: Of its unconstrained value; for a discrete latent its shape.
-        where: Its place among the row's local numbers: continuous ones in z, discrete ones in an order of their own.
+        name: The name of the latent.
+        shape: The shape of its value in one row; the axis of the rows has length 1.
+        axis: The axis of the rows.
+        unconstrained_shape: The shape of its unconstrained value; for a discrete latent the same as ``shape``.
+        where: Its place among the row's local numbers; continuous and discrete numbers are counted separately.
         support: ``(K,)`` the values of a discrete latent; None for a continuous one.
-        exact: Whether its prior is a Gaussian that does not depend on other latents: then it is the base itself.
+        exact: Whether its prior is a Gaussian that does not depend on other latents, so that it is the base itself.
         how: How it is integrated out, in words.
     """
 
@@ -52,16 +52,16 @@ class LocalLatent:
 
 
 def local_latents(whole: Outlines, rows: int, one: Outlines, two: Outlines) -> tuple[LocalLatent, ...]:
-    """The latents that have one entry a row; ``refusals`` refuses those that grow with the rows in another way.
+    """The latents with one entry for each row. ``refusals`` refuses those that grow with the rows in another way.
 
     Args:
         whole: The model on all rows.
-        rows: Their number.
+        rows: The number of rows.
         one: The model on one row.
-        two: The model on two.
+        two: The model on two rows.
 
     Raises:
-        ModelError: When such a latent cannot be integrated out row by row.
+        ModelError: When a latent with one entry for each row cannot be integrated out row by row.
     """
     out, numbers, discretes = [], 0, 0
     for name, latent in whole.latents.items():
@@ -75,8 +75,8 @@ def local_latents(whole: Outlines, rows: int, one: Outlines, two: Outlines) -> t
         if math.prod(second.element_shape) != 2 * math.prod(first.element_shape):
             raise ModelError(
                 f"Latent {name!r} has an entry for every row, but its prior ties them together ({kind} over all rows "
-                "at once), so that no row can be learned without the others. Draw it inside the data plate, one "
-                "independent value a row; for values that drift from row to row use dynamics=adfpp.RandomWalk(...)."
+                "at once), so that no row can be learned without the others. Draw one independent value for each row "
+                "inside the data plate; for values that drift from row to row use dynamics=adfpp.RandomWalk(...)."
             )
         if is_improper(latent.fn):
             raise ModelError(
@@ -98,7 +98,7 @@ def local_latents(whole: Outlines, rows: int, one: Outlines, two: Outlines) -> t
 
 
 def _growing_axis(one: tuple[int, ...], two: tuple[int, ...], whole: tuple[int, ...], rows: int) -> int | None:
-    """The only axis along which a shape is as long as there are rows."""
+    """The axis whose length is the number of rows; None if there is no such axis, or other axes change as well."""
     if not len(one) == len(two) == len(whole):
         return None
     grown = [i for i, lengths in enumerate(zip(one, two, whole, strict=True)) if len(set(lengths[:2])) > 1]

@@ -1,4 +1,4 @@
-"""What hangs together through a row's local latents, and how each of them is integrated out."""
+"""Finds which observed elements a row's local latents connect, and how each latent is integrated out."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ from adfpp.model.local.base import Base, DrawLatents, fitted_base, gaussian_prio
 from adfpp.model.local.latents import LocalLatent
 from adfpp.model.visit import Visit
 
-MOST_COMBINATIONS = 256  # of discrete values: a row is visited once for each
+MOST_COMBINATIONS = 256  # of the values of discrete latents; a row is visited once for each
 
 
 @dataclass(frozen=True)
 class Component:
-    """Local numbers of a row and the observed elements that hang together through them.
+    """Local numbers of a row and the observed elements that they connect.
 
     Attributes:
         numbers: Places of its continuous numbers.
         discrete: Places of its discrete numbers.
-        combinations: ``(J, len(discrete))`` values that these take together.
+        combinations: ``(J, len(discrete))`` the J combinations of values of the discrete numbers.
         observed: Observed elements as (observation, element).
         priors: Elements of local priors that are part of the factor, as (latent, element).
     """
@@ -41,7 +41,7 @@ class Component:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The observations."""
+        """The names of the observations in the component."""
         return tuple(dict.fromkeys(name for name, _ in self.observed))
 
 
@@ -51,12 +51,12 @@ class LocalPlan:
 
     Attributes:
         latents: The local latents.
-        start: Length of θ, after which the continuous local numbers stand.
+        start: Length of θ; the continuous local numbers follow θ in the traced vector.
         size: Number of continuous local numbers of a row.
-        components: What hangs together; components without local numbers are left out.
-        separate: Observations whose elements remain factors of their own, with the component of each.
-        base: ``base(*inputs) -> (mean (m,), sd (m,))`` of the numbers whose base is not their prior; anything for the
-            others.
+        components: The components whose observations are not in ``separate``.
+        separate: Observations whose elements remain separate factors, with the component of each element.
+        base: ``base(*inputs) -> (mean (m,), sd (m,))`` of the numbers whose base is not their prior; the entries of
+            other numbers are not used.
     """
 
     latents: tuple[LocalLatent, ...]
@@ -68,11 +68,11 @@ class LocalPlan:
 
     @property
     def visits(self) -> int:
-        """How often a row is visited: once for each combination of discrete values."""
+        """How many times a row is visited: once for each combination of discrete values."""
         return max((len(c.combinations) for c in self.components), default=1)
 
     def values(self, visit: int) -> dict[str, np.ndarray]:
-        """The discrete latents' values in one of the visits; every component goes through its own combinations."""
+        """The discrete latents' values in one of the visits; each component runs through its own combinations."""
         flat = {i: s.support[0] for s in self.latents if s.support is not None for i in s.places}
         for c in self.components:
             flat.update(zip(c.discrete, c.combinations[min(visit, len(c.combinations) - 1)], strict=True))
@@ -102,14 +102,14 @@ def plan_locals(
     dtype: np.dtype,
     inputs: Sequence[jax.ShapeDtypeStruct],
 ) -> LocalPlan:
-    """Finds out what depends on which local numbers, and chooses the base of the continuous ones.
+    """Finds which observed elements depend on which local numbers, and chooses the base of the continuous ones.
 
     Args:
-        run: ``run((θ, z), inputs, discrete values)``: a visit of one row.
-        draw: ``draw(key, inputs)``: the latents of one row, drawn from their priors.
+        run: ``run((θ, z), inputs, discrete values)`` visits one row.
+        draw: ``draw(key, inputs)`` draws the latents of one row from their priors.
         latents: The local latents.
         start: Length of θ.
-        dtype: Of θ.
+        dtype: The dtype of θ.
         inputs: Shapes of one row's arrays and of the shared ones.
     """
     size = sum(s.size for s in latents if s.support is None)
@@ -157,16 +157,16 @@ def plan_locals(
 def _connected(
     start: int, count: int, outputs: Sequence[_Output], reads: Sequence[np.ndarray], exact: set[str]
 ) -> list[tuple[list[int], list[_Output]]]:
-    """Local numbers, discrete ones after the continuous, with the outputs that tie them together.
+    """Groups local numbers (discrete ones after the continuous ones) by the outputs that connect them.
 
-    Elements of an observation that read no local number are parts of their own if others of its elements read some.
+    An element that reads no local number is a separate group if other elements of its observation read some.
 
     Args:
-        start: Length of θ, after which the local numbers stand.
-        count: How many there are.
+        start: Length of θ; the local numbers follow θ.
+        count: The number of local numbers.
         outputs: The scalars of a row.
-        reads: For each of them the places that it reads.
-        exact: Latents whose prior is the base: it ties nothing together.
+        reads: For each output the places that it reads.
+        exact: Latents whose prior is the base, so that it connects no numbers.
     """
     together = list(range(count))
 
@@ -200,7 +200,7 @@ def _connected(
 def _component(
     latents: Sequence[LocalLatent], size: int, exact: set[str], numbers: Sequence[int], outputs: Sequence[_Output]
 ) -> Component | None:
-    """A component, unless nothing observed depends on it: then it integrates to one."""
+    """A component; None if no observation depends on it, because it integrates to one then."""
     observed = tuple((o.name, o.element) for o in outputs if o.what == "observed")
     if not observed:
         return None
@@ -216,7 +216,7 @@ def _component(
         raise ModelError(
             f"The discrete local latents {sorted(set(names))} of one row have {count} combinations of values together "
             f"({pieces}); at most {MOST_COMBINATIONS} are enumerated. Sum some of them out in the model (e.g. with "
-            "MixtureSameFamily), or let fewer of them meet in one observed value."
+            "MixtureSameFamily), or let each observed value depend on fewer of them."
         )
     combinations = np.array(list(product(*supports))).reshape(count, len(discrete))
     priors = tuple((o.name, o.element) for o in outputs if o.what == "prior" and o.name not in exact)
@@ -224,7 +224,7 @@ def _component(
 
 
 def _separate(components: Sequence[Component], outputs: Sequence[_Output]) -> dict[str, tuple[Component, ...]]:
-    """Observations of which every element is a component of its own with nothing in it but exact numbers."""
+    """Observations whose elements are all separate components that contain only exact numbers."""
     counts: dict[str, int] = {}
     for output in outputs:
         counts[output.name] = counts.get(output.name, 0) + (output.what == "observed")
@@ -237,7 +237,7 @@ def _separate(components: Sequence[Component], outputs: Sequence[_Output]) -> di
 
 
 def _described(latent: LocalLatent, exact: bool) -> LocalLatent:
-    """The latent, with how it is integrated out."""
+    """The latent, with a description of how it is integrated out."""
     if latent.support is not None:
         how = f"enumerated: {len(latent.support)} values"
     else:

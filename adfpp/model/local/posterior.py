@@ -29,16 +29,16 @@ def local_posterior(
 ) -> dict[str, Any]:
     """Posteriors of the local latents of some rows, given a Gaussian belief over θ.
 
-    Each row's are computed from (belief × row) by the rule that also tilts it. A belief that has absorbed the row
-    would count it twice: with the rows' sites their contributions are divided out of the belief first.
+    The posterior in a row is computed from (belief × row) by the rule that computes the row's tilted moments. A belief
+    that has absorbed the row would count it twice; pass ``sites`` to divide the rows out of the belief first.
 
     Args:
         program: The model as it was read.
-        mean: ``(N,)`` of the belief.
-        scale: A root of its covariance: ``(N, N)``, ``(N,)`` or ``()``.
+        mean: ``(N,)`` the mean of the belief.
+        scale: A root of the belief's covariance: ``(N, N)``, ``(N,)`` or ``()``.
         rows: Row arrays with a common leading axis n.
         shared: Shared arrays.
-        sites: Where the belief has absorbed the rows, their sites: for each group of factors ``(n, E, numbers)``.
+        sites: The rows' sites if the belief has absorbed them: for each group of factors ``(n, E, numbers)``.
 
     Returns:
         For discrete latents ``{latent: probabilities (n, ..., K)}`` over the K values of the support; for continuous

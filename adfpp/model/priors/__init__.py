@@ -1,8 +1,8 @@
 """The prior of the latents that all rows share: its density, its projection onto blocks, and its factors.
 
-``density`` is the log prior of a model as a function of θ. ``projection`` writes it as independent blocks as far as it
-is made of such: ``gaussian`` in unconstrained space, ``native`` for latents whose belief is kept in their native space.
-What is left, priors that depend on other latents, is cut into factors by ``factors``, which are learned like rows.
+``density`` is the log prior of a model as a function of θ. ``projection`` writes it as independent blocks as far as
+possible: ``gaussian`` in unconstrained space, ``native`` for latents whose belief is kept in their native space. The
+other priors, which depend on other latents, are cut into factors by ``factors``. They are learned like rows.
 """
 
 from adfpp.model.priors.density import ModelPrior, prior_draws

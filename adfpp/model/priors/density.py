@@ -10,7 +10,8 @@ from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, biject_to
 
 from adfpp.model.arguments import Model, ModelError
-from adfpp.model.elements import AnyDistribution, elements, is_improper, scalar_base
+from adfpp.model.densities import unconstrained_log_density
+from adfpp.model.elements import elements, is_improper
 from adfpp.model.latents import Latent, substitution, unconstrain
 from adfpp.model.layout import Layout
 from adfpp.model.visit import draw_latents, visit
@@ -22,11 +23,11 @@ class ModelPrior:
 
     Attributes:
         model: The model.
-        layout: How its arguments split.
+        layout: How its arguments are split.
         latents: The latents, in the order of θ.
         row_shapes: Shape and dtype of each row array, without the leading axis.
-        dtype: Of θ.
-        replaced: Distributions in the place of the model's own priors.
+        dtype: The dtype of θ.
+        replaced: Distributions that replace the model's own priors.
     """
 
     model: Model
@@ -59,14 +60,14 @@ class ModelPrior:
         return sum(latent.size for latent in self.latents)
 
     def inputs(self, shared: Sequence[ArrayLike]) -> list[jax.Array]:
-        """Zeros in the place of a row's arrays, at which a prior does not look, and the shared arrays."""
+        """Zeros in the place of a row's arrays, on which a prior does not depend, and the shared arrays."""
         return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
 
     def logs(self, theta: jax.Array, *inputs: ArrayLike) -> list[jax.Array]:
         """The log prior of each latent in unconstrained space.
 
-        A latent with independent scalar elements gives one number an element, as one in its native space gives one a
-        component; any other latent gives one number.
+        A latent with independent elements, scalars or events, gives one number for each element, a latent in its native
+        space one for each component, and any other latent a single number.
         """
         found = visit(
             self.model, self.layout.rebuild_from(inputs), substitution(self.latents, theta), self.replaced
@@ -85,11 +86,12 @@ class ModelPrior:
             if latent.native is not None:
                 out.append(jnp.ravel(each.log_prob))
                 continue
-            transform = biject_to(fn.support)
-            jacobian = transform.log_abs_det_jacobian(u, value)
-            if _scalar_elements(fn, latent):
-                inner = biject_to(scalar_base(fn).support)
-                out.append(jnp.ravel(each.log_prob + inner.log_abs_det_jacobian(u, value)))
+            exact = unconstrained_log_density(each.inner, u)
+            jacobian = biject_to(each.inner.support).log_abs_det_jacobian(u, value)
+            if exact is not None:
+                out.append(jnp.ravel(exact))
+            elif jacobian.shape == each.log_prob.shape:
+                out.append(jnp.ravel(each.log_prob + jacobian))
             else:
                 out.append((_total(each.log_prob) + _total(jacobian))[None])
         return out
@@ -106,22 +108,10 @@ class ModelPrior:
 
 
 def _total(a: jax.Array) -> jax.Array:
-    """The sum of an array; a number as it is, since the sum of one number would hide of what that is the sum."""
+    """The sum of an array. A single number is returned unchanged, so that its own summands can still be found."""
     return a if a.ndim == 0 else jnp.sum(a)
 
 
 def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
     """Draws ``(count, N)`` of θ from its prior, the same in every call."""
     return np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), count)), float)
-
-
-def _scalar_elements(fn: AnyDistribution, latent: Latent) -> bool:
-    """Whether a latent consists of independent scalars, each with an unconstrained number of its own."""
-    support = scalar_base(fn).support
-    transform = biject_to(support)
-    return (
-        latent.unconstrained_shape == latent.shape
-        and support.event_dim == 0
-        and transform.domain.event_dim == 0
-        and transform.codomain.event_dim == 0
-    )

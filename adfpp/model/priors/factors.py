@@ -9,7 +9,6 @@ from jax.extend.core import Literal
 
 from adfpp.engine.factor import Factor, Observation
 from adfpp.engine.grouping import build_factors
-from adfpp.engine.tilt import Moments
 from adfpp.engine.trace import Atom, Trace, depends_on, known_value, summands, trace
 from adfpp.model.latents import Latent
 
@@ -21,7 +20,7 @@ class PriorGroup(NamedTuple):
     """Factors of one latent's prior.
 
     Attributes:
-        key: Unique name: the latent's, with a number where it has several groups.
+        key: A unique name: that of the latent, with a number if it has several groups.
         latent: The latent.
         factors: The factors; they take ``Program.prior_inputs`` in the place of a row's arrays.
     """
@@ -34,11 +33,11 @@ class PriorGroup(NamedTuple):
 def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
     """The prior of every latent as factor groups, ``{latent: groups}``.
 
-    A latent with independent scalar elements has a factor an element; a log prior that is a sum, as a random walk's is,
-    has a factor a summand where that makes the fields smaller.
+    A latent with independent scalar elements has one factor for each element. A log prior that is a sum, such as that
+    of a random walk, has one factor for each summand if that makes the fields smaller.
 
     Args:
-        program: The model as it was read. Values of arrays are inputs of the factors, and are not read here.
+        program: The model as it was read. The values of arrays are not used here; they are inputs of the factors.
     """
     theta = jax.ShapeDtypeStruct((program.size,), program.dtype)
     shapes = [jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in program.row_shapes]
@@ -46,7 +45,7 @@ def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
     names = [(latent.name, latent.where) for latent in program.latents]
     out = {}
     for latent, output in zip(program.latents, traced.outputs, strict=True):
-        groups = _groups(traced, latent, output, program.moments, names)
+        groups = _groups(traced, latent, output, program, names)
         out[latent.name] = tuple(
             PriorGroup(latent.name if i == 0 else f"{latent.name}#{i}", latent, g) for i, g in enumerate(groups)
         )
@@ -54,7 +53,7 @@ def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
 
 
 def _groups(
-    traced: Trace, latent: Latent, output: Any, moments: Moments, names: Sequence[tuple[str, slice]]
+    traced: Trace, latent: Latent, output: Any, program: "Program", names: Sequence[tuple[str, slice]]
 ) -> list[Factor]:
     if isinstance(output, Literal) or not depends_on(traced, output).any():
         return []
@@ -62,7 +61,8 @@ def _groups(
     def built(value: Any) -> list[Factor]:
         count = int(np.prod(value.aval.shape))
         observation = Observation(latent.name, count, value, None, None, None)
-        return build_factors(traced, [observation], moments, names)
+        gaussian = all(other.native is None for other in program.latents)
+        return build_factors(traced, [observation], program.moments, names, combined=gaussian)
 
     whole = built(output)
     if output.aval.shape != (1,):

@@ -1,4 +1,4 @@
-"""Projecting priors onto Gaussian blocks in unconstrained space: exactly where they are Gaussian, else by moments."""
+"""Projects priors onto Gaussian blocks in unconstrained space, exactly if they are Gaussian, else by moments."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.engine.derivatives import jacobian
 from adfpp.engine.families import Block
 from adfpp.model.priors.density import prior_draws
 
@@ -14,15 +15,15 @@ LogPrior = Callable[[jax.Array], list[jax.Array]]
 
 
 class Component(NamedTuple):
-    """Latents whose priors hang together.
+    """Latents whose priors are connected, because one depends on another.
 
     Attributes:
         names: The latents.
         members: Their positions among the latents of the model.
         where: Their places in θ ``(d,)``.
-        scalar: Whether its elements are independent scalars.
-        roots: Of several latents, those whose priors depend on no other, each as a component of its own.
-        dependents: The positions of the others.
+        scalar: Whether the elements are independent scalars.
+        roots: If there are several latents: those whose prior depends on no other latent, each as a component.
+        dependents: The positions of the latents that are not roots.
     """
 
     names: tuple[str, ...]
@@ -36,7 +37,7 @@ class Component(NamedTuple):
 _POINTS = (0.0, 0.7, -1.3)  # a log density whose curvature is the same at three uneven points is taken for quadratic
 _LARGEST_HESSIAN = 512  # beyond it the (d, d) Hessian at two points costs more than draws do
 _LARGEST_END = 1e-3  # share of a variance at the ends of the grid beyond which it counts as infinite
-_SAMPLES = 1 << 14  # moments to about 1 % of an sd
+_SAMPLES = 1 << 14  # draws, for moments to about 1 % of an sd
 _GRID = np.linspace(-18.0, 18.0, 7201)  # in t with u = sinh(t): reaches 3e7 scales, with 200 points in each unit of t
 
 
@@ -46,14 +47,14 @@ def tight(dtype: np.dtype) -> float:
 
 
 class PriorError(ValueError):
-    """A prior that has no Gaussian projection. The message names the latent, the cause and the cure."""
+    """A prior that has no Gaussian projection. The message names the latent, the cause and the remedy."""
 
 
 class Projection(NamedTuple):
-    """A prior as far as it is made of independent blocks.
+    """The part of a prior that consists of independent blocks.
 
     Attributes:
-        blocks: Of all latents but the coupled ones.
+        blocks: The blocks of all latents except the coupled ones.
         coupled: The positions of latents whose priors depend on other latents and are not jointly Gaussian with them.
     """
 
@@ -68,14 +69,14 @@ def project_gaussian(
     size: int,
     dtype: np.dtype,
 ) -> Projection:
-    """Projects each component of a prior that can be.
+    """Projects each component of a prior for which that is possible.
 
     Args:
-        components: Which latents hang together.
+        components: The connected latents.
         log_prior: ``θ -> [log prior of each latent]``, elementwise for scalar components.
         sampler: ``key -> θ``, one prior draw.
         size: Length of θ.
-        dtype: Of θ.
+        dtype: The dtype of θ.
     """
     blocks: list[Block] = []
     coupled: list[int] = []
@@ -124,8 +125,8 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
         return jax.jvp(slope, (theta,), (ones,))
 
     slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
-    spread = np.abs(curvatures - curvatures[0]).max(0)
     with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.abs(curvatures - curvatures[0]).max(0)
         gaussian = (curvatures[0] < 0) & (spread <= tight(dtype) * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
         mean, sd = -slopes[0] / curvatures[0], 1.0 / np.sqrt(-curvatures[0])
     if not gaussian.all():
@@ -153,7 +154,7 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
 def _quadrature(
     log_density: Callable[[jax.Array], jax.Array], order: np.ndarray, size: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean and sd of each element by the trapezoidal rule in t, u = centre + scale·sinh(t); share of the ends.
+    """Mean, sd and the ends' share of the variance by the trapezoidal rule in t, u = centre + scale·sinh(t).
 
     All densities here are smooth, and sinh turns their tails into double exponentials, for which the trapezoidal rule
     converges exponentially. The centre and scale of the first grid are 0 and 1, then twice the highest point and the
@@ -208,7 +209,7 @@ def _quadrature(
 
 
 def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Block | None:
-    """The component as a Gaussian, if its log density is quadratic."""
+    """The component as a Gaussian if its log density is quadratic, else None."""
     d = len(c.where)
     if d > _LARGEST_HESSIAN:
         return None
@@ -221,7 +222,7 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Blo
     gradient = jax.grad(log_density)
     slopes, hessians = (
         np.asarray(a, float)
-        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jax.jacfwd(gradient)(u))))(jnp.asarray(points, dtype))
+        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jacobian(gradient)(u))))(jnp.asarray(points, dtype))
     )
     change = np.abs(hessians[0] - hessians[1]).max()
     if not np.isfinite(hessians).all() or change > tight(dtype) * np.abs(hessians[0]).max():

@@ -1,4 +1,4 @@
-"""Projecting the prior of a latent onto its native family: exactly where it is a member, else by moments."""
+"""Projects the prior of a latent onto its native family, exactly if it is a member, else by moments."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from adfpp.model.latents import Latent
 from adfpp.model.priors.density import prior_draws
 from adfpp.model.priors.gaussian import Block, tight
 
-_DRAWS = 4096  # they only say where a quadrature starts, and whether a mean exists
+_DRAWS = 4096  # enough, since they only say where a quadrature starts, and whether a mean exists
 
 
 def block_of_draws(latent: Latent, draws: np.ndarray, dtype: DTypeLike) -> Block:
@@ -41,11 +41,11 @@ def native_block(
     theta: jax.Array,
     sampler: Callable[[jax.Array], jax.Array],
 ) -> Block:
-    """The prior of a native latent that depends on no other latent: exactly where it is a member of the family.
+    """The prior of a native latent that depends on no other latent, exactly if it is a member of the family.
 
     Args:
         latent: The latent.
-        log_prior: ``θ -> (n,)`` its log prior, by component.
+        log_prior: ``θ -> (n,)`` the log prior of each component.
         theta: Any θ in the support.
         sampler: ``key -> θ``, a draw from the prior.
     """
@@ -87,7 +87,7 @@ def native_block(
 def _linear(
     family: Exponential, at: Callable[[jax.Array], jax.Array], count: int, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Natural parameters ``(n, numbers)`` by least squares at some points, and whether the prior is linear there."""
+    """Natural parameters ``(n, numbers)`` by least squares, and whether the log prior is linear in the statistics."""
     points = jnp.asarray(family.probes(), dtype)
     logs = jax.jit(jax.vmap(lambda s: at(jnp.broadcast_to(s, (count, family.dim)))))(points)
     even = jnp.ones(family.numbers, dtype)
@@ -99,7 +99,7 @@ def _linear(
     exact = (left <= tight(dtype) * (1.0 + np.abs(ratio).max(0))) & (natural > 0).all(1)
     if not exact.any():
         return natural, exact
-    # The prior must be linear, too, where the fitted member has its mass.
+    # The log prior must also be linear where the fitted member has its mass.
     members = jnp.asarray(np.where(exact[:, None], natural, 1.0), dtype)
     values = family.sample(jax.random.key(7), members, (32,))  # (32, n, dim)
     ratio = np.asarray(jax.jit(jax.vmap(at))(values), float) - np.asarray(family.log_prob(even, values), float)
@@ -115,7 +115,7 @@ class _Alike(NamedTuple):
 
 
 def _first_of_alike(natural: np.ndarray, exact: np.ndarray) -> list[_Alike]:
-    """The components whose priors are no members of the family, those with the same prior together."""
+    """Groups the components whose priors are not in the family: those with equal priors form one group."""
     left = np.flatnonzero(~exact)
     if not len(left):
         return []

@@ -1,4 +1,4 @@
-"""Projecting a prior onto independent blocks: which latents' priors hang together, and how each part is projected."""
+"""Projects a prior onto independent blocks: finds the latents whose priors are connected, and projects each part."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from adfpp.engine.trace import Trace, depends_on, shape_of, trace
+from adfpp.engine.trace import Trace, depends_on, pruned, shape_of, trace
 from adfpp.model.latents import Latent, theta_in_support
 from adfpp.model.priors.density import ModelPrior
 from adfpp.model.priors.gaussian import Component, Projection, project_gaussian
@@ -15,9 +15,10 @@ from adfpp.model.priors.native import native_block
 
 
 def project_prior(prior: ModelPrior, shared: Sequence[ArrayLike]) -> Projection:
-    """The prior as independent blocks, as far as it is made of such; the positions of latents that are not."""
+    """The prior as independent blocks as far as possible, and the positions of the other latents."""
     inputs = prior.inputs(shared)
-    traced = trace(prior.logs, jax.ShapeDtypeStruct((prior.size,), prior.dtype), *inputs)
+    theta = jax.ShapeDtypeStruct((prior.size,), prior.dtype)
+    traced, logs = trace(prior.logs, theta, *inputs), pruned(prior.logs, theta, *inputs)
     somewhere = jnp.asarray(theta_in_support(prior.latents, np.random.default_rng(7), prior.size), prior.dtype)
     sampler = prior.sampler(shared)
     gaussian, blocks, coupled = [], [], []
@@ -33,13 +34,13 @@ def project_prior(prior: ModelPrior, shared: Sequence[ArrayLike]) -> Projection:
             if latent.native is None:
                 gaussian.append(root)
             else:
-                blocks.append(native_block(latent, lambda t, i=i: prior.logs(t, *inputs)[i], somewhere, sampler))
-    projected = project_gaussian(gaussian, lambda t: prior.logs(t, *inputs), sampler, prior.size, prior.dtype)
+                blocks.append(native_block(latent, lambda t, i=i: logs(t, *inputs)[i], somewhere, sampler))
+    projected = project_gaussian(gaussian, lambda t: logs(t, *inputs), sampler, prior.size, prior.dtype)
     return Projection([*blocks, *projected.blocks], tuple(sorted([*coupled, *projected.coupled])))
 
 
 def _components(traced: Trace, latents: Sequence[Latent]) -> list[Component]:
-    """Latents whose priors hang together, and whether a component's elements are independent scalars."""
+    """The components of the prior: latents whose priors are connected."""
     together = list(range(len(latents)))
 
     def root(i: int) -> int:

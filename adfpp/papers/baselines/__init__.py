@@ -1,8 +1,8 @@
 """Online algorithms of the papers, with `init`, `update` and `run` like those of `adfpp.ADF`.
 
-`base` has the loop over rows and `linear` what learners with a linear field share. `perceptron` has the rules with a
-learning rate, `bayes` those whose rate comes from a belief or from the order parameters, and `regression` those that
-fit a linear combination of the functions in `bases`. `fits` runs a baseline for `adfpp.compare`.
+`base` has the loop over rows and `linear` the common parts of learners with a linear field. `perceptron` has the rules
+with a learning rate, `bayes` those whose rate comes from a belief or from the order parameters, and `regression` those
+that fit a linear combination of the functions in `bases`. `fits` runs a baseline for `adfpp.compare`.
 """
 
 import numpyro as _numpyro  # noqa: F401 (as a whole, before its modules: see adfpp._public)

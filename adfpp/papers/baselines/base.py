@@ -1,4 +1,4 @@
-"""The loop that all baselines share: rows in order through one `lax.scan`; refused rows change nothing and are counted.
+"""The loop of all baselines: one `lax.scan` over the rows in order, in which refused rows are counted but not learned.
 
 A new algorithm is a frozen dataclass that derives from `Learner` and implements `initial`, `output`, `step` and
 `estimate`. Algorithms with a linear field w·x derive from `adfpp.papers.baselines.linear.LinearLearner` instead.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from adfpp.judge.fits import Fit
     from adfpp.model import Program
 
-Arrays = TypeVar("Arrays")  # what one algorithm keeps between rows: an array or a pytree of arrays
+Arrays = TypeVar("Arrays")  # the state of an algorithm between rows: an array or a pytree of arrays
 
 
 class State(NamedTuple, Generic[Arrays]):
@@ -51,8 +51,8 @@ class Info(NamedTuple):
     """Outcome of each row. All fields have shape ``(n,)``; the first two are 0 for a refused row.
 
     Attributes:
-        prediction: Prediction made before the row was learned: the value, or for labels the field, whose sign is the
-            predicted label.
+        prediction: The prediction made before the row was learned: the value, or for labels the field, whose sign is
+            the predicted label.
         loss: The algorithm's own loss of that prediction; the docstring of its class says which loss that is.
         status: ``adfpp.Status`` code.
     """

@@ -28,7 +28,7 @@ class Basis(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """M."""
+        """M, the number of functions."""
 
     @property
     @abstractmethod
@@ -84,7 +84,7 @@ def _root(basis: Basis) -> np.ndarray:
     _, root = np.linalg.qr(weighted)
     root = root * np.where(np.diag(root) < 0, -1.0, 1.0)[:, None]
     scale = np.sqrt(np.sum(root**2, 0))
-    if np.any(np.diag(root) < 1e-13 * scale):  # some hundred times the rounding error of the QR decomposition
+    if np.any(np.diag(root) < 1e-13 * scale):  # about a hundred times the rounding error of the QR decomposition
         raise ValueError(
             f"The functions of {basis} are linearly dependent on {basis.domain}, to rounding error: take fewer "
             "functions, or functions that differ more."
@@ -105,12 +105,12 @@ class Polynomial(Basis):
 
     @property
     def size(self) -> int:
-        """Order + 1."""
+        """The number of functions, order + 1."""
         return self.order + 1
 
     @property
     def panels(self) -> int:
-        """One: the quadrature is exact."""
+        """One panel, because the quadrature is exact."""
         return 1
 
     def values(self, x: Any, xp: Any) -> Any:
@@ -136,12 +136,12 @@ class Fourier(Basis):
 
     @property
     def size(self) -> int:
-        """2·order + 1."""
+        """The number of functions, 2·order + 1."""
         return 2 * self.order + 1
 
     @property
     def panels(self) -> int:
-        """One for every two periods of the fastest product."""
+        """One panel for every two periods of the fastest product."""
         return max(1, math.ceil(self.order * (self.domain[1] - self.domain[0]) / self._period))
 
     def values(self, x: Any, xp: Any) -> Any:
@@ -170,7 +170,7 @@ class RadialBasis(Basis):
 
     @property
     def panels(self) -> int:
-        """One for every three widths."""
+        """One panel for every three widths."""
         return max(1, math.ceil((self.domain[1] - self.domain[0]) / (3.0 * self.width)))
 
     def values(self, x: Any, xp: Any) -> Any:

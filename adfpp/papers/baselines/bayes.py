@@ -92,7 +92,7 @@ class NaturalGradient(LinearLearner[Gradient]):
         inputs: ArrayLike | None = None,
         **options: Any,
     ) -> Gradient:
-        """``weights``, or zeros; and ``inputs``."""
+        """The arrays with ``weights`` or zeros, and with ``inputs``."""
         weights = zero_weights(shape, dtype, **options)
         if inputs is not None and (np.ndim(inputs) != 2 or np.shape(inputs)[1:] != shape):
             raise ValueError(
@@ -101,7 +101,7 @@ class NaturalGradient(LinearLearner[Gradient]):
         return Gradient(weights, None if inputs is None else jnp.asarray(inputs, dtype))
 
     def step(self, arrays: Gradient, row: jax.Array, target: jax.Array, count: jax.Array) -> tuple[Gradient, jax.Array]:
-        """Equation (4.4)."""
+        """Learns one row by equation (4.4)."""
         u = target * (arrays.weights @ row) / self.noise
         score = target * _hazard(u) / self.noise * row
         move = self._natural(arrays, score)
@@ -112,7 +112,7 @@ class NaturalGradient(LinearLearner[Gradient]):
         if arrays.inputs is not None:
             weight = _information(arrays.inputs @ arrays.weights / self.noise) / self.noise**2
             return jnp.linalg.solve((arrays.inputs * weight[:, None]).T @ arrays.inputs / len(arrays.inputs), score)
-        # With normal inputs J is one multiple of the identity across θ, and another one along θ.
+        # With normal inputs J is a multiple of the identity across θ, and another multiple along θ.
         length = jnp.linalg.norm(arrays.weights)
         ratio = length / self.noise
         # The nodes are scaled to the width of the integrand: the density of the field times the information of a label.
@@ -124,7 +124,7 @@ class NaturalGradient(LinearLearner[Gradient]):
         return (score - along) / jnp.sum(weight) + along / jnp.sum(weight * nodes**2)
 
     def estimate(self, arrays: Gradient) -> Estimate:
-        """θ, length included."""
+        """θ, whose length also counts."""
         return Estimate(arrays.weights)
 
 
@@ -148,7 +148,7 @@ class VariationalOptimum(LinearLearner[WithTeacher]):
         teacher: ArrayLike | None = None,
         **options: Any,
     ) -> WithTeacher:
-        """Zeros, and the teacher."""
+        """The arrays with ``weights`` or zeros, and with the direction of the teacher."""
         if teacher is None:
             raise ValueError(
                 "VariationalOptimum computes its step from the cosine to the teacher, and init got no teacher: give "
@@ -160,7 +160,7 @@ class VariationalOptimum(LinearLearner[WithTeacher]):
     def step(
         self, arrays: WithTeacher, row: jax.Array, target: jax.Array, count: jax.Array
     ) -> tuple[WithTeacher, jax.Array]:
-        """Equations (1) and (3)."""
+        """Learns one row by equations (1) and (3)."""
         field = arrays.weights @ row
         length = jnp.linalg.norm(arrays.weights)
         scale = jnp.where(length > 0, length, 1.0)
@@ -204,7 +204,7 @@ class ScalarBOnA(LinearLearner[Spherical]):
         positive(beta=self.beta, width=self.width)
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> Spherical:
-        """``weights``, or zeros, and the width of the prior."""
+        """The belief with ``weights`` or zeros as mean, and the width of the prior."""
         return Spherical(zero_weights(shape, dtype, **options), jnp.asarray(self.width, dtype))
 
     def output(self, arrays: Spherical, row: jax.Array) -> jax.Array:
@@ -214,7 +214,7 @@ class ScalarBOnA(LinearLearner[Spherical]):
     def step(
         self, arrays: Spherical, row: jax.Array, target: jax.Array, count: jax.Array
     ) -> tuple[Spherical, jax.Array]:
-        """Equations (10) and (11)."""
+        """Learns one row by equations (10) and (11)."""
         size = row.size
         length = 1.0 if self.mean_length else row @ row / size
         variance = arrays.width * length

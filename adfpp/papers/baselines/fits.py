@@ -1,4 +1,4 @@
-"""Runs a baseline for `adfpp.compare`: its weights as a point in the model's space, or its belief as a posterior.
+"""Runs a baseline for `adfpp.compare`, which sees its weights as a point in the model's space, or its belief.
 
 A baseline has no model. It is compared on a model whose only latent is its weights, called with rows ``x`` and ``y``.
 """
@@ -24,8 +24,8 @@ from adfpp.model import Program, stripped
 from adfpp.papers.baselines.base import Estimate, Info, Learner, State
 
 POINT = "a point, without uncertainty"
-SCALED = "a direction, as long as the reference's mean"
-_STEPS = 64  # points on a learning curve, at most: more cannot be told apart in a plot
+SCALED = "a direction, scaled to the length of the reference's mean"
+_STEPS = 64  # the largest number of points on a learning curve; more cannot be told apart in a plot
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,14 +72,14 @@ def fit_learner(
         program: The model, whose one real latent stands for the weights.
         rng_key: Key.
         args: The model's arguments: x and y.
-        kwargs: Its keyword arguments.
+        kwargs: The model's keyword arguments.
         num_samples: Number of draws, which are all equal if the estimate is a point.
     """
     x, y = _rows(name, learner, program, args, kwargs)
 
     def again() -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RowsMarked)  # the first run has warned of them
+            warnings.simplefilter("ignore", RowsMarked)  # the first run has already warned of them
             learner.run(rng_key, x, y, progress_bar=False)
 
     result, seconds = timed(lambda: learner.run(rng_key, x, y, progress_bar=False), again)
@@ -127,13 +127,13 @@ def _check_latents(name: str, learner: Learner[Any], program: Program, estimate:
     if list(shapes.values()) != [shape] or not real:
         raise ValueError(
             f"Run {name!r} is a {type(learner).__name__} with {shape} weights; it can be compared on a model whose "
-            "only latent is those weights, real and without bounds, held as a Gaussian. The latents of this model "
+            "only latent is those weights, real and without bounds, with a Gaussian belief. The latents of this model "
             f"are {shapes}: leave the run out, or compare it on such a model."
         )
 
 
 def _trajectory(learner: Learner[Any], rng_key: jax.Array, x: np.ndarray, y: np.ndarray) -> Trajectory:
-    """The weights after some of the rows, from one more run."""
+    """The weights at several times of one more run."""
     total = len(x)
     every = 1 << max(0, (total // _STEPS).bit_length() - 1)
     state, rows, means, sds = learner.init(rng_key, x), [], [], []

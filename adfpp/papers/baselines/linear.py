@@ -13,7 +13,7 @@ from adfpp.papers.baselines.base import Estimate, Learner, refuse_options
 
 
 class HasWeights(Protocol):
-    """Arrays with a vector of weights among them."""
+    """Arrays that include a vector of weights."""
 
     @property
     def weights(self) -> jax.Array:
@@ -25,20 +25,20 @@ WithWeights = TypeVar("WithWeights", bound=HasWeights)
 
 
 class Weights(NamedTuple):
-    """Arrays of a learner that keeps nothing but its weights.
+    """Arrays of a learner that keeps only its weights.
 
     Attributes:
-        weights: ``(N,)``.
+        weights: ``(N,)`` the weights.
     """
 
     weights: jax.Array
 
 
 class LinearLearner(Learner[WithWeights]):
-    """A learner that predicts by the field w·x. Only the direction of its weights counts, unless it says otherwise."""
+    """A learner that predicts by the field w·x. Only the direction of w counts, unless ``estimate`` is overridden."""
 
     def output(self, arrays: WithWeights, row: jax.Array) -> jax.Array:
-        """``()`` the field."""
+        """``()`` the field w·x."""
         return arrays.weights @ row
 
     def estimate(self, arrays: WithWeights) -> Estimate:
@@ -75,7 +75,7 @@ def initial_weights(
 def zero_weights(
     shape: tuple[int, ...], dtype: np.dtype, weights: ArrayLike | None = None, **options: Any
 ) -> jax.Array:
-    """``weights``, or zeros, ``(N,)``."""
+    """The initial weights ``(N,)``: ``weights``, or zeros."""
     refuse_options(options, "weights")
     return initial_weights(weights, shape, dtype, lambda: jnp.zeros(shape))
 
@@ -97,5 +97,5 @@ def unit(weights: jax.Array) -> jax.Array:
 
 
 def wrong(field: jax.Array, sign: jax.Array) -> jax.Array:
-    """1 where the sign of the field is not the label, which includes a field of exactly 0; else 0."""
+    """1 if the sign of the field is not the label, or if the field is exactly 0; else 0."""
     return (field * sign <= 0).astype(field.dtype)

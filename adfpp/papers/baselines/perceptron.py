@@ -1,4 +1,4 @@
-"""Perceptron rules with a learning rate: Barkai, Seung and Sompolinsky, On-line learning of dichotomies (1995).
+"""Perceptron rules with a learning rate, from Barkai, Seung and Sompolinsky, On-line learning of dichotomies (1995).
 
 A row is learned if the student's label for it is wrong. Times are in rows per weight, α = n/N, and a rate η moves the
 weights by η/N, as in the paper; fields are w·x.
@@ -38,7 +38,7 @@ class Constant(Schedule):
         positive(rate=self.rate)
 
     def __call__(self, time: Time) -> jax.Array:
-        """The rate η, whatever the time."""
+        """The rate η, which does not depend on the time."""
         return jnp.full(jnp.shape(time), self.rate, jnp.result_type(time, 0.0))
 
 
@@ -100,9 +100,9 @@ class ShiftedWeights(NamedTuple):
     """Arrays of the shifted rule.
 
     Attributes:
-        weights: ``(N,)``.
-        labelled: ``(N,)`` sum of σS over the rows.
-        balance: ``()`` sum of σ.
+        weights: ``(N,)`` the weights.
+        labelled: ``(N,)`` the sum of σS over the rows.
+        balance: ``()`` the sum of σ over the rows.
     """
 
     weights: jax.Array
@@ -133,11 +133,11 @@ class Perceptron(LinearLearner[Weights]):
     schedule: Schedule = Annealed()
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> Weights:
-        """A direction: that of ``weights``, or a random one."""
+        """The direction of ``weights``, or a random direction."""
         return Weights(random_direction(rng_key, shape, dtype, **options))
 
     def step(self, arrays: Weights, row: jax.Array, target: jax.Array, count: jax.Array) -> tuple[Weights, jax.Array]:
-        """Equation (2)."""
+        """Learns one row by equation (2)."""
         mistake = wrong(arrays.weights @ row, target)
         rate = self.schedule(count / row.size) / row.size
         return Weights(unit(arrays.weights + rate * mistake * target * row)), mistake
@@ -147,8 +147,8 @@ class Perceptron(LinearLearner[Weights]):
 class ShiftedPerceptron(LinearLearner[ShiftedWeights]):
     """W' = W + (η/N) σ (S − T) on a wrong label, then |W| = 1: equations (10) to (12), for labels with output noise.
 
-    T = ⟨σS⟩/⟨σ⟩ is computed by running averages that include the row. T is undefined while equally many labels of
-    each kind were seen; a row at such a time changes the averages only. Labels that stay balanced cannot be learned
+    T = ⟨σS⟩/⟨σ⟩ is computed by running averages that include the row. T is undefined if there have been equally many
+    labels of each kind; a row at such a time changes the averages only. Labels that stay balanced cannot be learned
     this way. The rule converges from a start near the teacher only, so a random direction is a bad start. For inputs
     centred at U with mostly negative labels, start from ``weights=-U``. The loss is 1 for a wrong label.
 
@@ -159,14 +159,14 @@ class ShiftedPerceptron(LinearLearner[ShiftedWeights]):
     schedule: Schedule
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> ShiftedWeights:
-        """A direction, that of ``weights`` or a random one, and sums of 0."""
+        """The direction of ``weights`` or a random direction, and sums of 0."""
         weights = random_direction(rng_key, shape, dtype, **options)
         return ShiftedWeights(weights, jnp.zeros_like(weights), jnp.zeros((), dtype))
 
     def step(
         self, arrays: ShiftedWeights, row: jax.Array, target: jax.Array, count: jax.Array
     ) -> tuple[ShiftedWeights, jax.Array]:
-        """Equations (10) and (12)."""
+        """Learns one row by equations (10) and (12)."""
         mistake = wrong(arrays.weights @ row, target)
         labelled, balance = arrays.labelled + target * row, arrays.balance + target
         defined = balance != 0
@@ -185,7 +185,7 @@ class Rosenblatt(LinearLearner[Weights]):
     """
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> Weights:
-        """``weights``, or zeros."""
+        """The arrays with ``weights``, or zeros."""
         return Weights(zero_weights(shape, dtype, **options))
 
     def step(self, arrays: Weights, row: jax.Array, target: jax.Array, count: jax.Array) -> tuple[Weights, jax.Array]:
@@ -211,7 +211,7 @@ class ThresholdedSmooth(Learner[SmoothWeights]):
     def initial(
         self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, weights: Any = None, **options: Any
     ) -> SmoothWeights:
-        """``weights``."""
+        """The arrays with ``weights`` and the number type of the data."""
         refuse_options(options, "weights")
         if weights is None:
             raise ValueError(
@@ -231,7 +231,7 @@ class ThresholdedSmooth(Learner[SmoothWeights]):
     def step(
         self, arrays: SmoothWeights, row: jax.Array, target: jax.Array, count: jax.Array
     ) -> tuple[SmoothWeights, jax.Array]:
-        """Equation (20)."""
+        """Learns one row by equation (20)."""
         value, slope = jax.value_and_grad(self.f, argnums=1)(row, arrays.weights)
         mistake = wrong(value, target)
         move = self.schedule(count) * mistake * target

@@ -17,7 +17,7 @@ from adfpp.papers.baselines.bases import Basis
 
 
 class Coefficients(NamedTuple):
-    """Arrays of a learner that keeps nothing but its coefficients.
+    """Arrays of a learner that keeps only its coefficients.
 
     Attributes:
         coefficients: ``(M,)`` θ.
@@ -41,7 +41,7 @@ class Discounted(NamedTuple):
 
 
 class HasCoefficients(Protocol):
-    """Arrays with coefficients among them."""
+    """Arrays that include coefficients."""
 
     @property
     def coefficients(self) -> jax.Array:
@@ -72,7 +72,7 @@ class BasisLearner(Learner[WithCoefficients]):
         return self.basis(row.reshape(())).astype(row.dtype)
 
     def estimate(self, arrays: WithCoefficients) -> Estimate:
-        """θ."""
+        """The coefficients θ."""
         return Estimate(arrays.coefficients)
 
     def output(self, arrays: WithCoefficients, row: jax.Array) -> jax.Array:
@@ -101,7 +101,7 @@ class GradientDescent(BasisLearner[Coefficients]):
         not_negative(ridge=self.ridge)
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> Coefficients:
-        """Zeros."""
+        """The coefficients before any row, which are zeros."""
         return Coefficients(self._zeros(shape, dtype, options))
 
     def step(
@@ -159,7 +159,7 @@ class RecursiveLeastSquares(BasisLearner[Discounted]):
 
 @dataclass(frozen=True)
 class IRMA(BasisLearner[Coefficients]):
-    """Incremental risk minimisation: the least change of the whole function that answers a row, equation (8).
+    """Incremental risk minimisation: fits a row with the least change of the whole function, equation (8).
 
     (A + φφᵀ/λ)θ' = Aθ + φy/λ, where A is the Gram matrix of the basis on its domain; λ starts at ``lam`` and is
     multiplied by ``growth`` after every row. In the form (9) it is θ' = θ + A⁻¹φ (y − θ·φ)/(λ + φ·A⁻¹φ). That is Bayes'
@@ -181,14 +181,14 @@ class IRMA(BasisLearner[Coefficients]):
             raise ValueError(f"growth must be at least 1, because λ may not fall; it is {self.growth}.")
 
     def initial(self, rng_key: jax.Array, shape: tuple[int, ...], dtype: np.dtype, **options: Any) -> Coefficients:
-        """Zeros."""
+        """The coefficients before any row, which are zeros."""
         self.basis.root()  # raises for a basis with a singular Gram matrix before anything is traced
         return Coefficients(self._zeros(shape, dtype, options))
 
     def step(
         self, arrays: Coefficients, row: jax.Array, target: jax.Array, count: jax.Array
     ) -> tuple[Coefficients, jax.Array]:
-        """Equations (8) and (9)."""
+        """Learns one row by equations (8) and (9)."""
         features = self._features(row)
         root = jnp.asarray(self.basis.root(), row.dtype)
         white = solve_triangular(root, features, trans=1)  # R⁻ᵀφ, whose square is φ·A⁻¹φ

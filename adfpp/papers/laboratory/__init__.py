@@ -1,4 +1,4 @@
-"""Every algorithm, curve and table of the papers, made again: simulation, theory and the paper's figure side by side.
+"""Repeats every algorithm, curve and table of the papers, with simulation, theory and the paper's figure side by side.
 
 `catalogue` lists the experiments, and there is one package for each paper. `bench` runs simulations, `record` has what
 an experiment returns, `students` the models and learners that experiments share, `pages` and `picture` write records

@@ -1,4 +1,4 @@
-"""Running experiments: sizes, random keys, and many runs of one simulation at once.
+"""Tools to run experiments: sizes, random keys, and many runs of one simulation at once.
 
 A simulation is a function of a key that JAX can trace. `Bench.replicate` maps it over keys in groups and reports the
 progress. `learn_stream` learns a stream that is drawn chunk by chunk, so that the whole stream is never in memory.
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Bench:
-    """How an experiment is to be run.
+    """The kind of run that an experiment makes, its random keys, and its progress.
 
     Attributes:
         quick: Whether to make the short run: seconds, with larger standard errors.
@@ -63,7 +63,7 @@ class Bench:
         return jax.random.fold_in(jax.random.key(self.seed), zlib.crc32(name.encode()))
 
     def counted(self, what: str, total: int) -> Iterator[int]:
-        """Counts up to a total and reports the progress: for runs that cannot be mapped."""
+        """Counts up to a total and reports the progress, for runs that cannot be mapped."""
         for i in range(total):
             self.report(what, i, total)
             yield i

@@ -1,6 +1,6 @@
-"""The list of all experiments: their names, titles and sources, and where the function of each is.
+"""The list of all experiments: their names, titles, sources and functions.
 
-An experiment's own module is imported when the experiment is run, so that the list costs nothing to read. To add an
+An experiment's module is imported only when the experiment is run, so that importing this list is fast. To add an
 experiment, write a function of a `Bench` that returns an `Outcome`, and add a line here.
 """
 
@@ -16,7 +16,7 @@ __all__ = ["EXPERIMENTS", "PAPERS", "Experiment", "Lazy", "chosen"]
 
 
 class Experiment(NamedTuple):
-    """One figure, table or equation of a paper, made again.
+    """An experiment that repeats one figure, table or equation of a paper.
 
     Attributes:
         name: "paper-figure", where the first word is the name of the paper's page.
@@ -196,7 +196,7 @@ EXPERIMENTS: dict[str, Experiment] = {e.name: e for experiments in PAPERS.values
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments that are meant by names of papers and of experiments, each once and in the order of the list."""
+    """The experiments with these names or of these papers, each once and in the order of the list."""
     wanted: list[str] = []
     for name in names:
         if name not in PAPERS and name not in EXPERIMENTS:

@@ -1,4 +1,4 @@
-"""Writes records into files of their own and into the marked blocks of the documentation's pages.
+"""Writes records into separate files and into the marked blocks of the documentation's pages.
 
 A block of a page is the text between ``<!-- reproduce: NAME -->`` and ``<!-- end -->``. It is written from the record
 of that name, so that no figure on a page is typed by hand.

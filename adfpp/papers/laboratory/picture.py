@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["draw", "save"]
 
 MARKERS = "os^Dvph*<>"
-ACROSS = 3  # panels side by side: as many as are readable on a page
-CROSSES = 8  # figures of a paper, above which they are drawn as a line
-POINTS = 25  # points of a simulation: more cannot be distinguished
-ENTRIES = 7  # entries of a legend, from which on it is below the panel: it would hide the curves
+ACROSS = 3  # panels side by side; more would not be readable on a page
+CROSSES = 8  # the largest number of a paper's figures that are drawn as crosses and not as a line
+POINTS = 25  # points of a simulation; more cannot be distinguished
+ENTRIES = 7  # the number of entries from which on a legend is below the panel, because it would hide the curves
 
 
 def draw(record: Record) -> "Figure":

@@ -1,7 +1,7 @@
-"""The record of an experiment: figures beside theory and paper, curves to draw, and all of it as text.
+"""The record of an experiment: figures with those of theory and paper, curves to draw, and the record as text.
 
-A figure is held against one number, its target, and passes within a band of standard errors around it. If there is no
-statistical error, as between two algorithms that should be one, the band is an absolute tolerance.
+A figure is held against one number, its target: it passes if it lies within a band of standard errors around it. If
+there is no statistical error, as between two algorithms that should be equal, the band is an absolute tolerance.
 """
 
 import json
@@ -16,13 +16,13 @@ from scipy import stats
 
 __all__ = ["Finding", "Line", "Panel", "Record", "against_theory", "mean_and_error", "measured", "points"]
 
-BAND = 3.0  # standard errors: left by chance once in 370 times
+BAND = 3.0  # standard errors; a figure is outside by chance once in 370 times
 Held = Literal["theory", "paper", "above", "below"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure.
+    """One figure: a measured number, and the numbers with which it is compared.
 
     Attributes:
         what: Name of the quantity, e.g. "error at α = 4".
@@ -33,8 +33,8 @@ class Finding:
         paper: The value according to the paper, or None.
         held: The target against which the value is held: the theory or the paper. "above" and "below" require a value
             beyond the theory's by more than the band. None requires nothing: the figure is reported only.
-        band: Width of the band in standard errors, if the standard error were known exactly. From few runs it is not,
-            and the band is wider, by Student's distribution.
+        band: Width of the band in standard errors, for a standard error that is known exactly. If it is estimated from
+            few runs, the band is wider, by Student's distribution.
         tolerance: An additional allowance of known size: rounding, finite N, the digits that the paper prints.
         why: The reason for the tolerance, or for not holding the figure against anything.
         runs: Number of runs from which the standard error was estimated; 0 for very many.
@@ -113,9 +113,9 @@ class Line:
 
     Attributes:
         label: Its text in the legend.
-        x: ``(n,)``.
-        y: ``(n,)``.
-        se: ``(n,)`` standard errors, or None.
+        x: ``(n,)`` horizontal values.
+        y: ``(n,)`` vertical values.
+        se: ``(n,)`` standard errors of y, or None.
         kind: "theory" is drawn as a line, "simulation" as points with error bars (some of them, if there are many),
             "paper" as black crosses or a dashed line, "band" as a line with its standard errors shaded.
         group: Curves of one group have one colour; the label by default.
@@ -150,7 +150,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Record:
-    """Everything that one run of an experiment gave.
+    """The results of one run of an experiment.
 
     Attributes:
         name: Name of the experiment, e.g. "opper-perceptron".
@@ -279,7 +279,7 @@ def measured(what: str, entry: str, values: ArrayLike, **fields: Any) -> Finding
     Args:
         what: Name of the quantity.
         entry: Name of the algorithm.
-        values: ``(runs,)``.
+        values: ``(runs,)`` the value in each run.
         **fields: Other fields of `Finding`.
     """
     mean, se = mean_and_error(values)
@@ -300,7 +300,7 @@ def against_theory(
     Args:
         what: Name of the quantity.
         entry: Name of the algorithm.
-        values: ``(runs,)``.
+        values: ``(runs,)`` the value in each run.
         theory: The value according to the theory.
         unless: A reason for reporting the figure only; "" if it is held.
         held: As in `Finding`.
@@ -316,8 +316,8 @@ def points(
 
     Args:
         label: Its text in the legend.
-        x: ``(n,)``.
-        values: ``(runs, n)``.
+        x: ``(n,)`` horizontal values.
+        values: ``(runs, n)`` vertical values in each run.
         group: Curves of one group have one colour; the label by default.
         kind: How the curve is drawn.
     """

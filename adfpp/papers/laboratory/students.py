@@ -37,7 +37,7 @@ __all__ = [
 
 Array = jax.Array | np.ndarray
 Rows = tuple[jax.Array, jax.Array]  # inputs (n, N) and labels (n,)
-# A state before any row, and update(state, rows). States of different learners have different types.
+# The state before any row, and update(state, rows). It is Any because learners have states of different types.
 Student = tuple[Any, Callable[[Any, Any], Any]]
 Name = TypeVar("Name")
 
@@ -92,7 +92,7 @@ def noisy_rows(
     key_x, key_noise, key_flip = jax.random.split(rng_key, 3)
     x = jax.random.normal(key_x, (count, teacher.size))
     field = x @ teacher
-    # Noise that is known to be 0 is not drawn, because random numbers are most of what has to be compiled.
+    # Noise that is known to be 0 is not drawn, because random numbers take most of the time to compile.
     if not (isinstance(noise, float) and noise == 0):
         field += noise * jax.random.normal(key_noise, (count,))
     return x, flip_labels(field > 0, key_flip, flip).astype(x.dtype)
@@ -116,7 +116,7 @@ def disagreement(weights: jax.Array, teacher: jax.Array) -> jax.Array:
 
     Args:
         weights: ``(…, N)``; zeros are wrong half of the time.
-        teacher: ``(N,)``.
+        teacher: ``(N,)`` the teacher's weights.
     """
     unit = teacher / jnp.linalg.norm(teacher)
     along = weights @ unit

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 Report = Callable[[str, int, int], None]
 Messages = Queue  # of (place of the task, what, done, total)
 
-POLL_SECONDS = 0.2  # between two looks at a finished answer: short for a person, long for a processor
+POLL_SECONDS = 0.2  # between two checks whether an answer is ready: short for a person, long for a processor
 
 _messages: Messages | None = None  # in a worker: the queue to which it reports its progress
 
@@ -74,7 +74,7 @@ def _wait_for(
 
 
 def _start_worker(messages: Messages, places: Any, jobs: int) -> None:
-    """Prepares a worker: it gets cores of its own, so that XLA starts as many threads, and leaves Ctrl-C to the caller.
+    """Prepares a worker: it gets its own cores, so that XLA starts as many threads, and leaves Ctrl-C to the caller.
 
     Args:
         messages: The queue for its progress.

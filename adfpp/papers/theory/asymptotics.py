@@ -1,4 +1,4 @@
-"""Errors of a probit model at many rows, for labels that may come from another link: θ*, A, B and the laws.
+"""Errors of a probit model at many rows, for labels that may come from another link function.
 
 Inputs are standard normal, x ~ N(0, I). The labels depend on one direction e of them: P(y = 1 | x) = g(z), z = e·x.
 The model has P(y = ±1 | x, θ) = Φ(y θ·x / noise), or flip + (1 − 2 flip) Φ(…) if it contains flips. By symmetry the
@@ -27,8 +27,8 @@ class Split(NamedTuple):
     """A matrix along · eeᵀ + across · (I − eeᵀ).
 
     Attributes:
-        along: Its eigenvalue of e.
-        across: Its eigenvalue of everything orthogonal to e.
+        along: The eigenvalue for e.
+        across: The eigenvalue for all directions orthogonal to e.
     """
 
     along: float
@@ -39,11 +39,11 @@ class Split(NamedTuple):
         return self.along + (size - 1) * self.across
 
     def times(self, other: "Split") -> "Split":
-        """The product of two, which commute."""
+        """The product of two such matrices, which commute."""
         return Split(self.along * other.along, self.across * other.across)
 
     def inverse(self) -> "Split":
-        """The inverse."""
+        """The inverse matrix."""
         return Split(1.0 / self.along, 1.0 / self.across)
 
 
@@ -54,8 +54,9 @@ class Nearest(NamedTuple):
         length: |θ*|, negative if θ* points against e.
         floor: E ln Q(y)/P(y|θ*), the relative entropy that no number of rows removes.
         curvature: A = −E ∂∂ ln P(y|θ*), (8.7).
-        score: B = E ∂ ln P ∂ ln Pᵀ, (8.7); equal to A if the model is well specified. Without flips it is so across
-            e anyway: A − B is a multiple of E[s z xxᵀ], s the slope of ln P, and E[s z] = 0 is what makes θ* nearest.
+        score: B = E ∂ ln P ∂ ln Pᵀ, (8.7); equal to A if the model is well specified. Without flips it is always
+            equal to A across e: A − B is a multiple of E[s z xxᵀ], where s is the slope of ln P, and E[s z] = 0 is
+            the condition for the nearest θ*.
         fisher: J(θ*), for labels that are drawn from the model.
     """
 
@@ -79,11 +80,11 @@ class Nearest(NamedTuple):
         return self.score.times(self.curvature.inverse()).trace(size)
 
     def predictive(self, size: int) -> float:
-        """N, to which 2t times the entropic error above the floor tends of the predictive distribution.
+        """N, to which 2t times the entropic error of the predictive distribution above the floor tends.
 
-        That is ∫ P(y|θ) N(θ; θ̂, C) dθ. The width C = A⁻¹/t of the belief adds ½ Tr(C ∂∂P) to P(y|θ̂) and thereby
-        −½ Tr(C E[∂∂P/P]) to the error, of the same order as (8.12). As E[∂∂P/P] = B − A, this is −(Tr(BA⁻¹) − N)/2t,
-        and N/2t is left, well specified or not.
+        The predictive distribution is ∫ P(y|θ) N(θ; θ̂, C) dθ. The width C = A⁻¹/t of the belief adds ½ Tr(C ∂∂P) to
+        P(y|θ̂) and thereby −½ Tr(C E[∂∂P/P]) to the error, of the same order as (8.12). As E[∂∂P/P] = B − A, this is
+        −(Tr(BA⁻¹) − N)/2t, and N/2t is left, whether the model is well specified or not.
 
         Args:
             size: N, the number of weights.
@@ -92,13 +93,13 @@ class Nearest(NamedTuple):
 
 
 def nearest_probit(link: Callable[[Floats], Floats], noise: float = 1.0, flip: float = 0.0) -> Nearest:
-    """The probit model nearest to a link, and how errors around it shrink.
+    """The probit model nearest to a link, and the matrices that determine how fast errors around it decrease.
 
     Args:
         link: g, from fields z, any shape, to P(y = 1); smooth except where z = 0, at scales above 0.02.
         noise: σ0 > 0 of the model.
-        flip: In [0, 1/2), of the model. Without flips there is one nearest model; with them it is one of the
-            stationary ones, and the truth if the link has that form.
+        flip: Probability of a flip in the model, in [0, 1/2). Without flips there is one nearest model. With flips the
+            result is one of the stationary models, which is the truth if the link has that form.
 
     Returns:
         Length, floor and matrices.
@@ -141,11 +142,11 @@ def nearest_probit(link: Callable[[Floats], Floats], noise: float = 1.0, flip: f
 
 
 def probit_link(length: float, noise: float = 1.0, flip: float = 0.0) -> Callable[[Floats], Floats]:
-    """The link of a probit teacher, g(z) = flip + (1 − 2 flip) Φ(length · z/noise): with flip = 0 the model's own.
+    """The link of a probit teacher, g(z) = flip + (1 − 2 flip) Φ(length · z/noise); with flip = 0 that of the model.
 
     Args:
         length: |w|.
-        noise: Of the teacher's field.
+        noise: Standard deviation of the noise on the teacher's field.
         flip: Probability that a label is flipped after the noise.
     """
     return lambda z: np.exp(log_label(length * z / noise, flip))

@@ -1,6 +1,6 @@
 """Learning curve of ADF with a full covariance, in the limit N → ∞ at α = rows / N, and its law without noise.
 
-The papers leave it open; the derivation is this project's. Before a row is absorbed, the belief is independent of it:
+The papers do not contain this curve; it is derived here. Before a row is absorbed, the belief is independent of it:
 the row's field has the mean h ~ N(0, q) and the variance G = Tr C/N, which is the gap of one weight. A row that was
 absorbed at the gap G' adds V xxᵀ to the precision, with V = k/(1 − kG') and k = −∂²_h ln Z, and its x is independent of
 the covariance at that time. The trace is then that of a Marchenko-Pastur ensemble with the weights V: per weight,
@@ -32,7 +32,7 @@ from adfpp.papers.theory.perceptron import Curve, bayes_curve
 
 __all__ = ["full_online", "full_online_constant"]
 
-LOW, HIGH, CELLS = -14.0, 22.0, 432  # grid of ln q̂: from errors near 1/2 to errors of 1e-5
+LOW, HIGH, CELLS = -14.0, 22.0, 432  # grid of ln q̂, from errors near 1/2 to errors of 1e-5
 
 
 def full_online(alpha: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Curve:
@@ -90,7 +90,7 @@ class Table(NamedTuple):
 
 @lru_cache(maxsize=8)
 def online_table(noise: float, flip: float) -> Table:
-    """The curve by Richardson extrapolation: two grids, whose combination has no error of the leading order."""
+    """The curve by Richardson extrapolation: the combination of two grids has no error of the leading order."""
     (_, coarse), (log_signal, fine) = (solve_on_grid(noise, flip, CELLS * times) for times in (1, 2))
     fine = fine[1::2]
     return Table(fine + (fine - coarse) / 3.0, log_signal[1::2])

@@ -1,4 +1,4 @@
-"""Perceptron rules with a learning rate, in the limit N → ∞: any schedule, and output noise on inputs off centre.
+"""Perceptron rules with a learning rate, in the limit N → ∞: any schedule, and output noise on inputs with a mean.
 
 Barkai, Seung and Sompolinsky, On-line learning of dichotomies (1995). Inputs are S = U + s with s standard normal, the
 teacher W₀ and the student W have length 1; R = W·W₀, q = W·U, q₀ = W₀·U, and α = rows / N. A label is the teacher's,
@@ -38,15 +38,15 @@ SOON = 1e-3  # added to α inside the logarithm in which the equations are solve
 
 
 class NoisyCurve(NamedTuple):
-    """A student of noisy labels, each field shaped as α.
+    """The learning curve of a student with noisy labels; each field has the shape of α.
 
     Attributes:
         overlap: R, cosine to the teacher.
         centre: q, projection of the inputs' centre onto the student.
-        learned: c = W·Y, where Y is the sum of σ s over the rows, divided by N, and s is the part of a row across the
-            plane of W₀ and U: the common part of the learned shift and the student. 0 without a learned shift.
-        apart: Probability that student and teacher differ.
-        error: On noisy labels, p + (1 − 2p)·apart.
+        learned: c = W·Y, the common part of the learned shift and the student; 0 without a learned shift. Y is the sum
+            of σ s over the rows, divided by N, and s is the part of a row across the plane of W₀ and U.
+        apart: The probability that student and teacher differ.
+        error: The error on noisy labels, p + (1 − 2p)·apart.
     """
 
     overlap: Floats
@@ -264,10 +264,10 @@ def output_noise_limit(flip: float, length: float, teacher_centre: float) -> Noi
 def shifted_law(alpha: ArrayLike, flip: float, eta0: float = 2.0, learned: bool = True) -> Floats:
     """Probability at large α that the shifted student differs from the teacher, with η = η₀/(2 φ(q₀) α), η₀ > 1.
 
-    Linearised, 1 − R = η₀²p/(8 φ(q₀)² (η₀ − 1) α) with a T that is known, and with one that is learned
-    η₀p² (1 − p)/((1 − 2p)² φ(q₀)² (η₀ − 1) α) more; the probability is φ(q₀) √(4(1 − R)/π). At η₀ = 2 it is √(2p/(πα))
-    when T is known, which is (18) with a disagreement counted in full; when T is learned it is 1/(1 − 2p) times as
-    much, so that the error on noisy labels, p + (1 − 2p) times it, is (18) to the letter.
+    Linearised, 1 − R = η₀²p/(8 φ(q₀)² (η₀ − 1) α) if T is known. If T is learned, 1 − R is larger by
+    η₀p² (1 − p)/((1 − 2p)² φ(q₀)² (η₀ − 1) α). The probability is φ(q₀) √(4(1 − R)/π). At η₀ = 2 it is √(2p/(πα)) if
+    T is known, which is (18) if each disagreement counts as one error. If T is learned it is 1/(1 − 2p) times as large,
+    so that the error on noisy labels, p + (1 − 2p) times the probability, is exactly (18).
 
     Args:
         alpha: rows per weight, > 0, any shape.

@@ -67,10 +67,10 @@ def spherical(drift: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> Floats
 
 
 def spherical_course(alpha: ArrayLike, drift: float, noise: float = 0.0, flip: float = 0.0) -> Floats:
-    """Error of that learner at the time α, from the prior: dq̂/dα = I − 2·drift·q̂(1 + q̂).
+    """Error of the learner of `spherical` at the time α, from the prior: dq̂/dα = I − 2·drift·q̂(1 + q̂).
 
     Args:
-        alpha: Rows a weight, ≥ 1e-6, any shape.
+        alpha: Rows per weight, ≥ 1e-6, any shape.
         drift: Rate at which the correlation with the earlier teacher decays, > 0.
         noise: Standard deviation of the noise on the field.
         flip: Probability that a label is flipped.
@@ -80,7 +80,7 @@ def spherical_course(alpha: ArrayLike, drift: float, noise: float = 0.0, flip: f
     """
 
     def slope(alpha: float, state: Floats) -> Floats:
-        signal = np.exp(state)  # of ln q̂
+        signal = np.exp(state)  # the state is ln q̂
         return information(1.0 / (1.0 + signal), noise, flip) / signal - 2.0 * drift * (1.0 + signal)
 
     first = np.log(START * information(np.ones(1), noise, flip))
@@ -99,7 +99,7 @@ def constant_rate(drift: ArrayLike, rate: ArrayLike, flip: float = 0.0) -> Float
 
     Args:
         drift: Rate at which the correlation with the earlier teacher decays, > 0, any shape.
-        rate: η > 0, broadcast against it.
+        rate: η > 0, broadcast against ``drift``.
         flip: Probability in [0, 1/2) that a label is flipped.
 
     Returns:
@@ -119,14 +119,14 @@ def constant_rate(drift: ArrayLike, rate: ArrayLike, flip: float = 0.0) -> Float
 def constant_rate_course(
     alpha: ArrayLike, drift: float, rate: float, flip: float = 0.0, start_error: float = 0.5
 ) -> Floats:
-    """Error of that learner at the time α.
+    """Error of the learner of `constant_rate` at the time α.
 
     Args:
-        alpha: Rows a weight, ≥ 1e-6, any shape.
+        alpha: Rows per weight, ≥ 1e-6, any shape.
         drift: Rate at which the correlation with the earlier teacher decays, ≥ 0.
         rate: η > 0.
         flip: Probability that a label is flipped.
-        start_error: At α = 0; 1/2 is a random direction.
+        start_error: Error at α = 0; 1/2 is a random direction.
 
     Returns:
         θ/π, shaped as ``alpha``.
@@ -171,7 +171,7 @@ def best_rate(drift: ArrayLike, flip: float = 0.0) -> Rate:
 def small_drift(drift: ArrayLike) -> tuple[Floats, Floats]:
     """The limits of `spherical` and `best_rate` at slow drift without noise: errors ∝ drift^{1/3}.
 
-    With I = c/√(1 − q) near q = 1 the balance of the first is θ³ = 2·drift/c; that of the second is θ³ = 4·drift.
+    With I = c/√(1 − q) near q = 1, the balance of `spherical` is θ³ = 2·drift/c, and that of `best_rate` θ³ = 4·drift.
 
     Args:
         drift: Rate at which the correlation with the earlier teacher decays, any shape.

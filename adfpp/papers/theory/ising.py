@@ -23,7 +23,7 @@ from adfpp.papers.theory.parametric import Prior, batch_roots, batch_table, brac
 
 __all__ = ["BatchCurve", "Curve", "Transition", "adf_online", "bayes_batch", "clipped", "gap", "transition"]
 
-# The integrand e^{−λ²/2q̂} sech λ is analytic up to ±iπ/2, and below rounding error beyond 40.
+# The integrand e^{−λ²/2q̂} sech λ is analytic up to ±iπ/2, and smaller than the rounding error for |λ| > 40.
 STEP = 0.08
 NODES: Floats = STEP * np.arange(-500.0, 501.0)
 NORMAL_STEP = 0.025
@@ -32,16 +32,16 @@ NORMAL_WEIGHTS: Floats = NORMAL_STEP * np.exp(-0.5 * NORMAL_NODES**2) / np.sqrt(
 
 
 class Curve(NamedTuple):
-    """A learner in the large-N limit, each field shaped as α.
+    """The learning curve of a learner in the large-N limit; each field has the shape of α.
 
     Attributes:
         signal: q̂, the signal-to-noise ratio of the information about one weight; inf if all weights are known.
         gap: 1 − q, without the loss of digits in the difference.
         overlap: q = E[tanh λ · w*], of the posterior mean with the teacher and with itself.
-        error: arccos(√q)/π, the probability of a wrong label on noise-free data, predicted by the sign of the mean
-            field, which is the Bayes-optimal rule.
+        error: arccos(√q)/π, the probability of a wrong label on noise-free data, if the prediction is the sign of the
+            mean field, which is the Bayes-optimal rule.
         wrong_bits: Φ(−√q̂), the share of weights whose sign(mean) is wrong.
-        clipped_error: arccos(1 − 2 wrong_bits)/π, the same probability predicted with the weights sign(mean).
+        clipped_error: arccos(1 − 2 wrong_bits)/π, the same probability if the weights are sign(mean).
         free_entropy: of the batch posterior, (1/N) E ln p(labels | inputs); nan for an online learner.
     """
 
@@ -55,7 +55,7 @@ class Curve(NamedTuple):
 
 
 class BatchCurve(NamedTuple):
-    """The fixed points of the batch equations, and the one of them that is the posterior.
+    """The fixed points of the batch equations, and the fixed point that is the posterior.
 
     Attributes:
         low: the branch from q = 0, which message passing reaches from an uninformed start.

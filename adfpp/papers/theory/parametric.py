@@ -80,7 +80,7 @@ def batch_roots(alpha: float, prior: Prior, noise: float, flip: float) -> list[f
     if alpha == 0.0:
         return [0.0]
     table = batch_table(prior, noise, flip)
-    if alpha <= table.alpha[0]:  # below the table I is that at q = 0
+    if alpha <= table.alpha[0]:  # below the table I has its value at q = 0
         roots = [alpha * float(information(1.0, noise, flip))]
     else:
         roots = []

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Curve(NamedTuple):
-    """A Bayesian learner with the prior N(0, 1) on each weight, each field shaped as α.
+    """The learning curve of a Bayesian learner with the prior N(0, 1) on each weight; each field has the shape of α.
 
     Attributes:
         signal: q̂, the signal-to-noise ratio of the information about one weight.
@@ -92,7 +92,7 @@ def optimal_online(alpha: ArrayLike, noise: float = 0.0, flip: float = 0.0) -> C
 
 
 def rosenblatt_online(alpha: ArrayLike) -> Floats:
-    """Error of Rosenblatt's perceptron, w += y x on every mistake, in one pass from w = 0: → (2/3)^{1/3}/(π α^{1/3}).
+    """Error of Rosenblatt's perceptron, w += y x on every mistake, in one pass from w = 0.
 
     Engel and Van den Broeck, Statistical Mechanics of Learning (2001), chapter 9. With J the length of w/√N and
     θ = arccos ρ: dJ²/dα = θ/π − 2J(1 − ρ)/√(2π), dθ/dα = −sin θ/(J√(2π)) + θ cot θ/(2πJ²).
@@ -101,7 +101,7 @@ def rosenblatt_online(alpha: ArrayLike) -> Floats:
         alpha: rows per weight, > 0, any shape.
 
     Returns:
-        θ/π, shaped as `alpha`; 0.28/α^{1/3} at large α.
+        θ/π, shaped as `alpha`; at large α it is (2/3)^{1/3}/(π α^{1/3}) = 0.28/α^{1/3}.
     """
 
     def slope(alpha: float, state: Floats) -> Floats:
@@ -114,7 +114,7 @@ def rosenblatt_online(alpha: ArrayLike) -> Floats:
             ]
         )
 
-    # One label in two is wrong at first, whence J² = α/2 and ρ = √(α/π).
+    # At first every second label is wrong, so that J² = α/2 and ρ = √(α/π).
     first = np.array([np.log(0.5 * START), np.arccos(np.sqrt(START / np.pi))])
     return integrate(slope, first, alpha, 0.0)[1] / np.pi
 
@@ -172,10 +172,11 @@ def constant_rate_floor(rate: ArrayLike) -> Floats:
 
 
 def output_noise_law(alpha: ArrayLike, flip: float) -> Floats:
-    """Error on noisy labels of the shifted perceptron rule at its best schedule: p + √(2p/(πα)), their equation (18).
+    """Error on noisy labels of the shifted perceptron rule at its best schedule: p + √(2p/(πα)).
 
-    Their error counts each disagreement with the teacher as an error. On noisy labels a flip turns a share 2p of the
-    disagreements into agreements, so the error that is measured there is (1 − 2p) times as far above p.
+    This is equation (18) of Barkai, Seung and Sompolinsky, who count each disagreement with the teacher as an error. On
+    noisy labels a flip turns a share 2p of the disagreements into agreements, so the measured error is (1 − 2p) times
+    as far above p.
 
     Args:
         alpha: rows per weight, > 0, any shape.

@@ -18,13 +18,13 @@ from adfpp.papers.theory.channel import Floats
 
 __all__ = ["Course", "irma_course", "least_error", "normalised_gradient_course"]
 
-NODES = 400  # Gauss-Legendre nodes: enough for products of ten powers, and for bumps of a width of half a unit
+NODES = 400  # Gauss-Legendre nodes, enough for products of the first ten powers, and for bumps of width 0.5
 
 Functions = Callable[[Floats], Floats]
 
 
 class Course(NamedTuple):
-    """Means over all streams.
+    """Means of the errors over all streams.
 
     Attributes:
         loss: ``(rows,)`` squared error of the prediction of each noisy value, before the row is learned.
@@ -39,10 +39,10 @@ class Nodes(NamedTuple):
     """A quadrature on the domain, and the functions there.
 
     Attributes:
-        weights: ``(n,)``, with sum 1.
-        white: ``(n, M)`` ψ = R⁻ᵀφ, of which ∫ψψᵀ dx is the identity.
+        weights: ``(n,)`` the weights of the nodes, with sum 1.
+        white: ``(n, M)`` ψ = R⁻ᵀφ, for which ∫ψψᵀ dx is the identity.
         root: ``(M, M)`` R.
-        target: ``(n,)``.
+        target: ``(n,)`` the values of the target.
     """
 
     weights: Floats
@@ -65,13 +65,13 @@ def irma_course(
 
     Args:
         functions: φ, from ``(n,)`` to ``(n, M)``.
-        target: From ``(n,)`` to ``(n,)``.
+        target: The function to learn, from ``(n,)`` to ``(n,)``.
         rows: Number of rows.
         noise: Standard deviation of the noise on y.
         domain: Domain of x.
         lam: λ of the first row.
         growth: Factor of λ after every row.
-        gram_domain: Domain of the Gram matrix A; that of x if None.
+        gram_domain: Domain of the Gram matrix A; None for the domain of x.
 
     Returns:
         The course.
@@ -103,12 +103,12 @@ def normalised_gradient_course(
 
     Args:
         functions: φ, from ``(n,)`` to ``(n, M)``.
-        target: From ``(n,)`` to ``(n,)``.
+        target: The function to learn, from ``(n,)`` to ``(n,)``.
         rows: Number of rows.
         noise: Standard deviation of the noise on y.
         domain: Domain of x.
         rate: Step length; the algorithm is stable for rates in (0, 2).
-        ridge: ≥ 0.
+        ridge: Factor of the penalty, ≥ 0.
 
     Returns:
         The course.
@@ -121,7 +121,7 @@ def normalised_gradient_course(
 
 
 def least_error(functions: Functions, target: Functions, domain: tuple[float, float] = (0.0, 3.0)) -> float:
-    """Mean squared distance over the domain of the target to the nearest combination of the functions."""
+    """Mean squared distance, over the domain, between the target and its nearest combination of the functions."""
     nodes = on_nodes(functions, target, domain)
     length = domain[1] - domain[0]
     nearest = (nodes.white * nodes.weights[:, None]).T @ nodes.target * length

@@ -24,7 +24,7 @@ FORM = ClosedForm(probit_tilt, "loc", ("noise",), 0)
 RULES: dict[str, Rule] = {
     "closed": FORM,
     "quadrature": Quadrature(),
-    "conditional": Conditional(0),
+    "conditional": Conditional((0,)),
     "montecarlo": MonteCarlo(),
     "variational": Variational(),
 }

@@ -23,6 +23,7 @@ from adfpp.engine.tilt import (
     rosenblatt_tilt,
     whole_line,
 )
+from adfpp.engine.tilt.conditional import DrawnConditional
 from adfpp.engine.tilt.strategy import Moments
 from adfpp.model.closed_forms import closed_form, register_tilt
 from tests.engine.tilt.common import worst
@@ -75,10 +76,17 @@ def test_small_fields_are_integrated_by_quadrature_and_large_ones_by_monte_carlo
 
 def test_a_conditional_rule_keeps_the_tolerances_of_the_quadrature() -> None:
     assert ACCURATE.conditional
-    rule, why = ACCURATE.choose_conditional(2)
-    assert rule == Conditional(2, Quadrature(tol=1e-11, report=1e-8, max_panels=400, tensor_tol=1e-8, tensor_nodes=5))
+    choice = ACCURATE.choose_conditional((2,))
+    assert choice is not None
+    rule, why = choice
+    assert rule == Conditional(
+        (2,), Quadrature(tol=1e-11, report=1e-8, max_panels=400, tensor_tol=1e-8, tensor_nodes=5)
+    )
     assert why == "1-dimensional integral: Gaussian in the rest"
-    assert ACCURATE.choose_conditional(None).why == "Gaussian: by algebra"
+    algebra, several = ACCURATE.choose_conditional(()), AUTO.choose_conditional((0, 1, 2, 5))
+    assert algebra is not None and algebra.why == "Gaussian: by algebra"
+    assert several is not None and several.rule == DrawnConditional((0, 1, 2, 5), MonteCarlo())
+    assert several.why == "quasi-Monte-Carlo, 4-dimensional integral: Gaussian in the rest"
     limit = Moments(quadrature=Variational(), monte_carlo=Variational())
     assert not limit.conditional and limit.choose(2).rule.power_limit and limit.choose(9).rule.power_limit
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import logsumexp
+from scipy import integrate, stats
 
 from adfpp.engine.tilt import AUTO
 from tests.engine.tilt.common import exact_gaussian, on_a_grid, quadrature_of, spd_root, vector_errors
@@ -94,3 +95,25 @@ def test_several_fields_with_a_gaussian_factor_are_exact(size: int) -> None:
 
 def test_errors_are_reported_by_the_size_of_the_field() -> None:
     assert RULE.reported(jnp.dtype("float64"), 1) == RULE.report < RULE.reported(jnp.dtype("float64"), 2)
+
+
+def test_the_factor_is_not_read_far_away() -> None:
+    """Beyond the ends of the cavity its values do not matter: a model may be impossible to compute there."""
+
+    def log_one(h: Any) -> Any:
+        return -2.0 * jnp.log1p(((h - 1.0) / 0.05) ** 2)
+
+    def wild(h: jax.Array) -> jax.Array:
+        return jnp.where(jnp.max(jnp.abs(h)) > 30.0, 1e9, jnp.sum(log_one(h)))
+
+    got = jax.jit(lambda: RULE(wild, jnp.zeros(2), jnp.eye(2)))()
+
+    def weight(h: float) -> float:
+        return float(stats.norm.pdf(h) / (1.0 + ((h - 1.0) / 0.05) ** 2) ** 2)
+
+    mass, first = (
+        integrate.quad(f, -9.0, 9.0, points=[0.9, 1.0, 1.1], limit=200, epsabs=0.0)[0]
+        for f in (weight, lambda h: h * weight(h))
+    )
+    np.testing.assert_allclose(got.log_z, 2.0 * math.log(mass), atol=0.01)  # it reports an error of 0.1
+    np.testing.assert_allclose(got.shift, [first / mass] * 2, atol=0.01)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.trace import Degree, known_value, part_of, smallest_cut, summands, trace
+from adfpp.engine.trace import Degree, known_value, part_of, pruned, reads, smallest_cut, summands, trace
 from adfpp.engine.trace.interpret import evaluate, read
 
 Array = Any
@@ -90,3 +90,66 @@ def test_summands_add_up() -> None:
     (terms,) = summands(program, second)
     assert program.equations[program.producers[terms]].primitive.name == "sin"  # pyright: ignore[reportArgumentType]
     assert summands(program, third) == [third]
+
+
+def test_equal_parts_are_evaluated_once() -> None:
+    """By operation, parameters and operands, also in calls; constants by their numbers."""
+
+    def visits(x: Array, w: Array) -> list[Array]:
+        """Three visits that share a product and a call, and differ in a constant."""
+
+        def one(shift: float) -> Array:
+            return jax.nn.softplus(x @ w) + jnp.sin(x @ w + shift) + np.arange(3.0) @ x
+
+        return [one(0.0), one(1.0), one(0.0)]
+
+    x, w = jnp.asarray([0.3, -0.2, 1.0]), jnp.asarray([1.0, 2.0, 3.0])
+    program = trace(visits, x, w)
+    assert (names(program).count("dot_general"), names(program).count("sin")) == (2, 2)
+    env = program.environment([w]) | {program.theta: x}
+    evaluate(program.equations, env)
+    for output, expected in zip(program.outputs, visits(x, w), strict=True):
+        np.testing.assert_allclose(read(output, env), expected, rtol=1e-15)
+
+
+def test_a_key_among_the_constants_is_evaluated_as_it_is() -> None:
+    """A random key that the function closes over shows no numbers that could be compared."""
+    key = jax.random.key(3)
+
+    def f(x: Array) -> list[Array]:
+        return [x[0] + jax.random.normal(key), x[0] * jax.random.normal(key)]
+
+    x = jnp.array([0.7, 0.1])
+    program = trace(f, x)
+    env = program.environment([]) | {program.theta: x}
+    evaluate(program.equations, env)
+    for output, expected in zip(program.outputs, f(x), strict=True):
+        np.testing.assert_allclose(read(output, env), expected, rtol=1e-15)
+
+
+def test_pruned_functions_compute_nothing_else() -> None:
+    """A value that is not asked for may lack a mode of differentiation."""
+
+    @jax.custom_vjp
+    def likelihood(u: Array) -> Array:
+        return jnp.sum(u)
+
+    likelihood.defvjp(lambda u: (likelihood(u), u), lambda u, g: (g * jnp.ones_like(u),))
+
+    def prior(theta: Array, scale: Array) -> list[Array]:
+        likelihood(theta)
+        return [scale * jnp.sum(theta**4)]
+
+    at = (jnp.array([1.0, 2.0]), jnp.asarray(0.5))
+    f = pruned(prior, *at)
+    np.testing.assert_allclose(f(*at)[0], 8.5)
+    np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(lambda t: f(t, at[1])[0]))(at[0]), np.diag([6.0, 24.0]))
+
+
+def test_what_an_output_reads() -> None:
+    """An output that is an input itself reads it, and a number reads nothing."""
+    one = jax.ShapeDtypeStruct((1,), jnp.float64)
+    traced = trace(lambda theta, a, b: [a * 2.0, b, jnp.ones(1), theta + b], one, one, one)
+    a, b = traced.inputs
+    assert [reads(traced, output, [a]) for output in traced.outputs] == [True, False, False, False]
+    assert [reads(traced, output, [b]) for output in traced.outputs] == [False, True, False, True]

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.experimental.ode import odeint
 from scipy import optimize, special, stats
 
 import adfpp
@@ -214,3 +216,97 @@ def test_states_of_others_are_refused() -> None:
     wrong: Any = 3
     with pytest.raises(TypeError, match="prior must be"):
         ep.init(KEY, x, y=y, prior=wrong)
+
+
+def test_a_refused_prior_is_told_and_nothing_converges() -> None:
+    """The points of its rule are too few by intention: run, info and check name the latent whose prior is not used."""
+
+    def model(group: Array, y: Array) -> None:
+        mu, tau = sample("mu", dist.Normal(0, 1)), sample("tau", dist.HalfNormal(1))
+        with numpyro.plate("groups", 3):
+            w = sample("w", dist.Normal(mu, tau))
+        with numpyro.plate("rows", y.shape[0]):
+            sample("y", dist.Normal(w[group], 0.5), obs=y)
+
+    hopeless = adfpp.Moments(max_quadrature=0, monte_carlo=adfpp.MonteCarlo(points=64, ess_min=64.0, rounds=0))
+    group, y = np.arange(12) % 3, np.linspace(-1.0, 1.0, 12)
+    with pytest.warns(adfpp.RowsMarked, match=r"prior of .*'w' \(UNRELIABLE\).* not learned"):
+        ep = EP(model, moments=hopeless)
+        result = ep.run(KEY, group, y, progress_bar=False)
+    assert not result.info.converged and adfpp.Status(result.info.priors["w"]).refused
+    found = adfpp.check(ep, result, group, y, progress_bar=False)
+    assert found.verdict == "do not use it as it is" and "the prior of 'tau', 'w' could not be used" in str(found)
+    adf = adfpp.ADF(model, moments=hopeless)
+    with pytest.warns(adfpp.RowsMarked, match=r"prior of 'w' \(UNRELIABLE\)"):
+        absorbed = adf.run(KEY, group, y, progress_bar=False)
+    assert adfpp.Status(int(absorbed.state.prior_status["w"])).refused
+    found = adfpp.check(adf, absorbed, group, y, progress_bar=False)
+    assert found.verdict == "do not use it as it is" and "the prior of 'w' could not be used" in str(found)
+
+
+def test_a_run_in_which_every_row_is_refused_has_not_converged() -> None:
+    x, y, _ = data(10, 2)
+    with pytest.warns(adfpp.RowsMarked, match="10 of 10 rows"):
+        result = run(linear, np.full_like(x, np.nan), of={"y": y})
+    assert not result.info.converged
+
+
+@pytest.mark.parametrize("how", ["auto", pytest.param("montecarlo", marks=pytest.mark.slow)])
+def test_a_likelihood_with_reverse_derivatives_only(how: str) -> None:
+    """It gives the moments of the same likelihood with both modes, and does not disturb the projection of the prior."""
+
+    @jax.custom_vjp
+    def cube(u: Any) -> Any:
+        return u**3
+
+    cube.defvjp(lambda u: (u**3, u), lambda u, g: (3.0 * u**2 * g,))
+
+    def model(x: Any, y: Any, power: Any) -> None:
+        w: Any = sample("w", dist.LogNormal(0, 0.5).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            sample("y", dist.Normal(power(x * w).sum(-1), 0.5), obs=y)
+
+    def learned(power: Any) -> Any:
+        adf = adfpp.ADF(lambda x, y: model(x, y, power), moments=how)
+        return adf.run(KEY, np.array([[1.0, -0.5], [0.3, 0.8]]), np.array([0.5, 0.2]), progress_bar=False)
+
+    one, other = learned(cube), learned(lambda u: u**3)
+    np.testing.assert_allclose(one.state.belief.mean, other.state.belief.mean, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_differential_equation_in_the_likelihood() -> None:
+    """One compartment with absorption, against the closed form of its solution on a fine grid of both rates."""
+    times, sd = np.linspace(0.5, 8.0, 8), 0.1
+
+    def solution(ka: Any, ke: Any, t: Any) -> Any:
+        return 2.0 * ka / (ka - ke) * (np.exp(-ke * t) - np.exp(-ka * t))
+
+    def model(t: Any, y: Any = None) -> None:
+        ka = jnp.exp(numpyro.sample("log_ka", dist.Normal(0.0, 0.5)))
+        ke = jnp.exp(numpyro.sample("log_ke", dist.Normal(-1.5, 0.5)))
+
+        def rates(amount: Any, _: Any, ka: Any, ke: Any) -> Any:
+            return jnp.stack([-ka * amount[0], ka * amount[0] - ke * amount[1]])
+
+        def at(t: Any) -> Any:
+            return odeint(rates, jnp.array([2.0, 0.0]), jnp.stack([0.0 * t, t]), ka, ke, rtol=1e-6, atol=1e-6)[-1, 1]
+
+        with numpyro.plate("rows", t.shape[0]):
+            numpyro.sample("y", dist.Normal(jax.vmap(at)(t), sd), obs=y)
+
+    y = solution(1.2, 0.25, times) + sd * np.random.default_rng(0).normal(size=8)
+    result = adfpp.EP(model).run(jax.random.key(0), times, y=y, progress_bar=False)
+    a, e = np.meshgrid(np.linspace(-2.0, 2.0, 801), np.linspace(-3.4, 0.6, 801), indexing="ij")
+    mu = solution(np.exp(a)[..., None] + 1e-9, np.exp(e)[..., None], times)
+    log = stats.norm.logpdf(y, mu, sd).sum(-1) + stats.norm.logpdf(a, 0, 0.5) + stats.norm.logpdf(e, -1.5, 0.5)
+    weight = np.exp(log - log.max())
+    evidence = np.log(weight.sum() * 0.005**2) + log.max()
+    weight /= weight.sum()
+    means = [(weight * a).sum(), (weight * e).sum()]
+    sds = np.sqrt([(weight * (v - m) ** 2).sum() for v, m in zip((a, e), means, strict=True)])
+    # EP is an approximation: a tenth of an sd
+    got = result.posterior
+    np.testing.assert_allclose([got.mean()["log_ka"], got.mean()["log_ke"]], means, atol=0.1 * sds.min())
+    np.testing.assert_allclose([got.sd()["log_ka"], got.sd()["log_ke"]], sds, rtol=0.05)
+    assert abs(result.log_evidence - evidence) < 0.05

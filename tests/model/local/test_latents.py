@@ -56,7 +56,7 @@ def test_refuses_rows_that_depend_on_each_other(how: str) -> None:
         "sum": "'y' do not add up",
         "prior": "ties rows together",
         "lone": "improper",
-        "extra": "one entry a row",
+        "extra": "one entry for each row",
     }
     message = refusal(model, y=Y)
     assert says[how] in message

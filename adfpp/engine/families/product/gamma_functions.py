@@ -8,13 +8,16 @@ and densities and divergences as sums of ``x - log(1 + x)``. So numbers of the s
 each other. All functions are elementwise.
 """
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, xlogy
+from jax.typing import ArrayLike
 
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _SHIFT = 10  # for arguments from 10 on, the asymptotic series below are accurate to the last digit of float64
 # Bernoulli numbers B_2, B_4, …
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
@@ -62,7 +65,7 @@ def gap_fall(a: jax.Array, d: jax.Array) -> jax.Array:
     return jnp.where(small, fall + shifted + d * (sum(steps[1:]) + steps[0]), fall)
 
 
-def _stirling_rest(a: jax.Array) -> jax.Array:
+def stirling_rest(a: jax.Array) -> jax.Array:
     """R(a) = log Γ(a) - (a - ½) log a + a - ½ log 2π."""
     small = a < _SHIFT
     low, high = jnp.where(small, a, 1.0), jnp.where(small, float(_SHIFT), a)
@@ -71,9 +74,59 @@ def _stirling_rest(a: jax.Array) -> jax.Array:
     return jnp.where(small, direct, inverse * _series(_R_SERIES, inverse * inverse))
 
 
+def _log_steps(a: jax.Array, d: ArrayLike = 0.0) -> jax.Array:
+    """The log of ``(a + d) (a + d + 1) … (a + d + 9)``, or with d of its ratio to the same product without d."""
+    raw = isinstance(d, float)
+    factors = [a + i if raw else 1.0 + d / (a + i) for i in range(_SHIFT)]
+    # a few logarithms of products; the first factor may be very small or large, and the others in pairs and threes
+    parts = [factors[0], *(math.prod(factors[i : i + 3]) for i in range(1, _SHIFT, 3))]
+    return sum((jnp.log(part) for part in parts[1:]), jnp.log(parts[0]))
+
+
+def _shifted(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Whether an argument is below 10, the argument (1 if not), and the argument moved to at least 10."""
+    small = a < _SHIFT
+    low = jnp.where(small, jnp.maximum(a, float(jnp.finfo(a.dtype).tiny)), 1.0)
+    return small, low, jnp.where(small, low + _SHIFT, a)
+
+
+def _large_rest(z: jax.Array) -> jax.Array:
+    """R(z) for z of at least 9."""
+    inverse = 1.0 / z
+    return inverse * _series(_R_SERIES, inverse * inverse)
+
+
+def log_gamma(a: ArrayLike) -> jax.Array:
+    """``log Γ(a)`` for a > 0, to an absolute error of some eps for small a. Its derivatives are short programs."""
+    small, low, z = _shifted(jnp.asarray(a, jnp.result_type(a, float)))
+    whole = (z - 0.5) * jnp.log(z) - z + _HALF_LOG_2PI + _large_rest(z)
+    return jnp.where(small, whole - _log_steps(low), whole)
+
+
+def log_rise(a: ArrayLike, d: ArrayLike) -> jax.Array:
+    """``log Γ(a + d) - log Γ(a)`` for a > 0, d ≥ -1 and a + d > 0, to the precision of a result of d log a."""
+    dtype = jnp.result_type(a, d, float)
+    a, d = jnp.broadcast_arrays(jnp.asarray(a, dtype), jnp.asarray(d, dtype))
+    small, low, z = _shifted(a)
+    # Stirling's formula for both, without terms of the size of a log a
+    rest = _large_rest(jnp.stack([z + d, z]))
+    rise = d * jnp.log(z) + ((z + d - 0.5) * jnp.log1p(d / z) - d) + (rest[0] - rest[1])
+    return jnp.where(small, rise - _log_steps(low, d), rise)
+
+
+def log_multiset(a: ArrayLike, k: ArrayLike) -> jax.Array:
+    """The log of ``Γ(a + k) / (Γ(a) k!)`` for a > 0 and whole numbers k ≥ 0: the number of multisets of size k."""
+    dtype = jnp.result_type(a, k, float)
+    a, k = jnp.broadcast_arrays(jnp.asarray(a, dtype), jnp.asarray(k, dtype))
+    some = jnp.where(k == 0, 1.0, k)
+    # symmetric in a and k + 1; the rise starts at the larger one
+    large, least = jnp.maximum(a, some + 1.0), jnp.minimum(a, some + 1.0)
+    return jnp.where(k == 0, 0.0, log_rise(large, least - 1.0) - log_gamma(least))
+
+
 def peak_height(a: jax.Array) -> jax.Array:
     """The log of aᵃ e⁻ᵃ / Γ(a), which is the log-density of log s at its mode for s ~ Gamma of shape a."""
-    return 0.5 * jnp.log(a / (2 * np.pi)) - _stirling_rest(a)
+    return 0.5 * jnp.log(a / (2 * np.pi)) - stirling_rest(a)
 
 
 def log_excess(x: jax.Array) -> jax.Array:
@@ -113,7 +166,7 @@ def exp_excess(x: jax.Array) -> jax.Array:
 def shape_divergence(a: jax.Array, b: jax.Array) -> jax.Array:
     """The KL divergence of Gammas of shapes a and b with the same mean."""
     rest = a * log_gap(a)[0] - 0.5
-    return 0.5 * ratio_excess(b, a) + (b - a) / a * rest + _stirling_rest(b) - _stirling_rest(a)
+    return 0.5 * ratio_excess(b, a) + (b - a) / a * rest + stirling_rest(b) - stirling_rest(a)
 
 
 def shape_of_gap(gap: jax.Array) -> jax.Array:

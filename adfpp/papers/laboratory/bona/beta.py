@@ -1,4 +1,4 @@
-"""The letter's likelihood (8) at finite β, beside its order-parameter equations."""
+"""The letter's likelihood (8) at finite β, compared with its order-parameter equations."""
 
 import math
 from typing import Any
@@ -22,7 +22,7 @@ from adfpp.papers.theory.bona import bona, bona_beta_law
 
 
 def finite_beta(bench: Bench) -> Outcome:
-    """The likelihood (8) at finite β, held against its order-parameter equations; and its cost on noise-free labels."""
+    """The likelihood (8) at finite β, compared with its order-parameter equations; its cost on noise-free labels."""
     size, runs = bench.pick(1000, 2000), bench.pick(24, 32)
     alphas = bench.pick((2.0, 10.0), (2.0, 10.0, 40.0))
     betas = (0.3, 1.0, 3.0)

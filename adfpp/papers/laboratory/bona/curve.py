@@ -70,7 +70,7 @@ def curve(bench: Bench) -> Outcome:
 
 
 def constants() -> list[Finding]:
-    """The order-parameter equations held against another derivation of them, and against the letter's constant."""
+    """Compares the order-parameter equations with another derivation of them, and with the letter's constant."""
     right, best = bona(MARKS), theory.optimal_online(MARKS)
     why = "the integrators' own errors; theory is dq̂/dα = I(q), the optimum of Kinouchi and Caticha"
     findings = [
@@ -87,7 +87,7 @@ def constants() -> list[Finding]:
 
 
 def erratum(bench: Bench) -> Outcome:
-    """The change of ρ by one row, in states on the curve, held against (22) corrected and as printed."""
+    """The change of ρ by one row, in states on the curve, compared with (22) corrected and as printed."""
     size, rows, alphas = 1000, bench.pick(16_000, 128_000), (0.5, 2.0, 10.0, 50.0)
     start, update = spherical_student(perceptron(), size, 1)
     states = theory.optimal_online(np.array(alphas))

@@ -1,4 +1,4 @@
-"""Equations (10) and (11) of the letter: its update and that of ADF with a spherical family, row by row."""
+"""Compares the update of the letter, equations (10) and (11), with that of ADF with a spherical family, row by row."""
 
 import math
 from functools import partial
@@ -26,7 +26,7 @@ LENGTH = {True: "|ξ|² = N", False: "|ξ|² as it is"}
 
 
 def equations(bench: Bench) -> Outcome:
-    """The update of the letter and that of ADF, row by row; and the effect of taking |ξ|² = N."""
+    """Compares the updates of the letter and of ADF, row by row, and measures the effect of taking |ξ|² = N."""
     size, alpha, runs = bench.pick(100, 200), bench.pick(10, 20), bench.pick(4, 16)
     kinds = {"step": (perceptron(), math.inf), "β = 2": (soft_perceptron(2.0), 2.0)}
     engines = {k: spherical_student(model, size) for k, (model, _) in kinds.items()}

@@ -51,12 +51,12 @@ def order_parameters(mean: jax.Array, width: jax.Array, teacher: jax.Array) -> j
 def exact_finding(
     what: str, entry: str, value: SupportsFloat, target: SupportsFloat, tolerance: float, why: str
 ) -> Finding:
-    """A figure without randomness, held against a number of the theory."""
+    """A figure without randomness, compared with a number of the theory."""
     return Finding(what, entry, float(value), theory=float(target), held="theory", tolerance=tolerance, why=why)
 
 
 def order_findings(entry: str, alphas: tuple[float, ...], values: np.ndarray, law: BonaCurve) -> list[Finding]:
-    """The figures of `order_parameters`, ``(runs, αs, 4)``, held against a curve."""
+    """The figures of `order_parameters`, ``(runs, αs, 4)``, compared with a curve."""
     lines = (("error", law.error), ("Q", law.length), ("ζ", law.width), ("ρ", law.overlap))
     return [
         against_theory(f"{what} at α = {a:g}", entry, values[:, k, i], line[k])
@@ -66,7 +66,7 @@ def order_findings(entry: str, alphas: tuple[float, ...], values: np.ndarray, la
 
 
 def spherical_student(model: Callable[..., None], size: int, rows: int = CHUNK) -> Student:
-    """ADF with a spherical Gaussian."""
+    """The student that learns by ADF with a spherical Gaussian."""
     return adf_student(model, np.zeros((rows, size)), np.zeros(rows), family="spherical")
 
 

@@ -141,7 +141,7 @@ def repeated(bench: Bench, size: int, marks: tuple[int, int], runs: int) -> tupl
 
 
 def beyond(errors: np.ndarray, marks: tuple[int, int]) -> tuple[list[Finding], list[str], list[Line]]:
-    """Full ADF and EP, held against their theories, and against each other on the same rows."""
+    """Full ADF and EP, compared with their theories, and with each other on the same rows."""
     at = np.array(marks, float)
     batch, full = CURVES[BATCH](at), CURVES[FULL](at)
     value, se = mean_and_error(errors * at[:, None])

@@ -224,11 +224,11 @@ def annealed(bench: Bench) -> Outcome:
 
 
 def law_6(rate: float, late: np.ndarray) -> Finding:
-    """Equation (4) at `FAR`, held against law (6).
+    """Equation (4) at `FAR`, compared with law (6).
 
-    Held are the factor of the law for η0 > 1, the factor of the logarithm at η0 = 1, and the exponent for η0 < 1. The
-    neglected terms are smaller by α^(1 − η0), or by α^(η0 − 1) for η0 < 1; and by α^−2, up to logarithms, because
-    angles are not small.
+    The compared figure is the factor of the law for η0 > 1, the factor of the logarithm at η0 = 1, and the exponent for
+    η0 < 1. The neglected terms are smaller by α^(1 − η0), or by α^(η0 − 1) for η0 < 1; and by α^−2, up to logarithms,
+    because angles are not small.
 
     Args:
         rate: η0.

@@ -1,4 +1,4 @@
-"""Rates of learning, and figures held against laws at many rows, that the experiments on dichotomies share."""
+"""Rates of learning, and comparisons with laws at many rows, that the experiments on dichotomies share."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,15 +10,15 @@ from adfpp.papers.laboratory.record import Finding, measured
 
 PACE = math.sqrt(2.0 * math.pi)
 SPHERICAL = "ADF, spherical"
-FAR = np.array([1e2, 1e4, 1e6])  # α at which laws for large α are held
+FAR = np.array([1e2, 1e4, 1e6])  # α at which equations are compared with laws for large α
 
 
 def tends(what: str, entry: str, values: Sequence[SupportsFloat] | np.ndarray, law: float, power: float) -> Finding:
-    """A figure of an equation at two α, the later 100 times the earlier, held against its limit, a law of the paper.
+    """A figure of an equation at two α with the ratio 100, compared with its limit, a law of the paper.
 
     The difference from the law falls by the factor 100^(−power) from the first α to the second. Twice that is allowed,
-    because higher orders may count at the first; and 1e-6 of the law for the solver, whose absolute tolerance is a
-    quarter of that in an angle of 4/α.
+    because higher orders may matter at the first α. In addition 1e-6 of the law is allowed for the solver, whose
+    absolute tolerance is a quarter of that in an angle of 4/α.
 
     Args:
         what: Name of the quantity.
@@ -44,8 +44,8 @@ def exponent(what: str, entry: str, error: np.ndarray, time: np.ndarray, first: 
     Args:
         what: Name of the quantity.
         entry: Name of the algorithm.
-        error: ``(runs, times)``.
-        time: ``(times,)``.
+        error: ``(runs, times)`` the errors.
+        time: ``(times,)`` the times.
         first: Index of the first of the two times; the other is the last.
         **fields: Other fields of `Finding`.
     """

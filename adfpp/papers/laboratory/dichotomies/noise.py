@@ -1,4 +1,4 @@
-"""Figure 2 of Barkai, Seung and Sompolinsky (1995): inputs off centre, and one label in five flipped."""
+"""Figure 2 of Barkai, Seung and Sompolinsky (1995): inputs whose mean is not 0, and one label in five flipped."""
 
 import math
 from typing import Any
@@ -26,7 +26,7 @@ from adfpp.papers.theory.perceptron import (
 
 
 def noise(bench: Bench) -> Outcome:
-    """Figure 2: inputs off centre, one label in five flipped."""
+    """Figure 2: inputs whose mean is not 0, and one label in five flipped."""
     size, length, q0, flip = 250, 4.0, -1.95, 0.2
     runs, steps, rows = bench.pick(16, 32), bench.pick(15, 75), 4 * size
     alpha = 4.0 * np.arange(1, steps + 1)

@@ -28,8 +28,8 @@ Array = jax.Array | np.ndarray
 FORGOTTEN = 1024  # rows after which the contribution of the rule's start is below a hundredth of its error
 INTEGRATED = ("tanh", "phase")  # tasks with f not affine in the weights: ADF computes their moments by quadrature
 FACTORS = {"threshold": 6.0, "wave": 30.0, "tanh": 20.0, "phase": 8.0}  # c of the rule's η = c/n
-FEW = 64  # runs: from fewer of them an exponent is too uncertain to be held
-SECOND = 1  # index of the measurement from which ADF's law is held: ADF starts from its prior, with nothing to forget
+FEW = 64  # runs; with fewer runs an exponent is too uncertain to be compared with a law
+SECOND = 1  # index of the measurement from which ADF's law is compared: ADF starts from its prior, without a bad start
 
 
 class Task(NamedTuple):

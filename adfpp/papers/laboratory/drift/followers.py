@@ -48,7 +48,7 @@ class TracedRate(Schedule):
     rate: Number
 
     def __call__(self, time: Number) -> jax.Array:
-        """The rate η, whatever the time."""
+        """The rate η, which does not depend on the time."""
         return jnp.broadcast_to(self.rate, jnp.shape(time))
 
 

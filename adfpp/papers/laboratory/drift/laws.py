@@ -1,4 +1,4 @@
-"""Spherical ADF and the perceptron with a constant rate, held against their theories for a drifting teacher."""
+"""Spherical ADF and the perceptron with a constant rate, compared with their theories for a drifting teacher."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from adfpp.papers.theory.drift import (
     spherical_course,
 )
 
-FACTORS = (0.5, 1.0, 2.0)  # of the best rate
+FACTORS = (0.5, 1.0, 2.0)  # rates, as multiples of the best rate
 
 
 def laws(bench: Bench) -> Outcome:

@@ -73,7 +73,7 @@ def tracking(bench: Bench) -> Outcome:
 def candidates(size: int, teachers: np.ndarray) -> dict[str, Follower]:
     """The learners of the same streams.
 
-    Some get the true drift, some have a setting of which the best is taken, and one assumes that nothing moves.
+    Some know the true drift, some have a setting whose best value is used, and one assumes a constant teacher.
 
     Args:
         size: N.

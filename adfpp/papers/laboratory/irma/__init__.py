@@ -1,1 +1,1 @@
-"""The incremental risk functional (2013): a curve learned from single rows, beside Bayes' rule on the same basis."""
+"""The incremental risk functional (2013): a curve learned row by row, compared with Bayes' rule on the same basis."""

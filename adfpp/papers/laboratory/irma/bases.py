@@ -1,4 +1,4 @@
-"""IRMA on bases that are not powers."""
+"""IRMA on other bases than powers."""
 
 import jax.numpy as jnp
 import numpy as np

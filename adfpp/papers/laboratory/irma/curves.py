@@ -1,4 +1,4 @@
-"""Online learners of a curve on a basis, and streams of single rows: what the experiments on IRMA share."""
+"""Online learners of a curve on a basis, and streams of rows, which the experiments on IRMA share."""
 
 import math
 from collections.abc import Callable
@@ -196,8 +196,8 @@ def stream_panels(
     """Panels of one stream after 10, 80 and 150 rows, and of a fit to all rows at once: the paper's Figure 2.
 
     Args:
-        x: ``(ROWS,)``.
-        y: ``(ROWS,)``.
+        x: ``(ROWS,)`` the inputs.
+        y: ``(ROWS,)`` the values.
         fits: Curves at `GRID` after each of `SEEN`, ``(3, n)``, by name.
         whole: Curves at `GRID` from all rows, ``(n,)``, by name.
     """

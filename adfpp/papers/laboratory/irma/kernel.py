@@ -1,4 +1,4 @@
-"""IRMA and recursive least squares by ADF's update."""
+"""Computes IRMA and recursive least squares by ADF's update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,8 +109,8 @@ def by_reset(basis: Basis, x: np.ndarray, y: np.ndarray, orthonormal: bool = Fal
 
     Args:
         basis: The functions.
-        x: ``(rows,)``.
-        y: ``(rows,)``.
+        x: ``(rows,)`` the inputs.
+        y: ``(rows,)`` the values.
         orthonormal: Whether θ are coefficients of orthonormal functions with the same span, whose A is the identity.
     """
     functions, root = basis, jnp.eye(basis.size)
@@ -164,7 +164,7 @@ def by_equation(gram: np.ndarray, features: np.ndarray, y: np.ndarray) -> np.nda
     Args:
         gram: ``(M, M)`` A.
         features: ``(rows, M)`` φ at the inputs.
-        y: ``(rows,)``.
+        y: ``(rows,)`` the values.
     """
     theta, path = np.zeros(len(gram)), []
     for t, row in enumerate(features):

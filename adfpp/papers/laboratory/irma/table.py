@@ -30,7 +30,7 @@ from adfpp.papers.laboratory.record import Finding, Line, Panel, mean_and_error,
 from adfpp.papers.theory.regression import Course, irma_course
 
 ORDERS = (4, 6, 10)
-WIDER = (-0.15, 3.15)  # a domain Ω of the Gram matrix, 5% wider on either side, that fits the paper's figures
+WIDER = (-0.15, 3.15)  # a domain Ω of the Gram matrix, 5 % wider on either side, which fits the paper's figures
 # Table I: for each kind and order, after 10, 80 and 150 rows, the mean and the number behind ±, which is a variance.
 TABLE = {
     ("incr.", 4): ((3.1e-3, 2.9e-5), (3.0e-4, 1.2e-8), (2.0e-4, 2.1e-9)),
@@ -107,7 +107,7 @@ def tabled(
     Args:
         what: Name of the quantity.
         entry: Name of the algorithm.
-        values: ``(runs,)``.
+        values: ``(runs,)`` the figure in each run.
         theory: The exact means, if there are any.
         rows: Number of rows learned.
         paper: Mean and variance in the table, if the algorithm is in it.
@@ -128,7 +128,7 @@ def tabled(
 
 
 def printed_figures(order: int, wide: Course) -> list[Finding]:
-    """The paper's means over its 1000 runs, held against the exact means for the wider Ω."""
+    """The paper's means over its 1000 runs, compared with the exact means for the wider Ω."""
     return [
         Finding(
             f"order {order}, {n} rows",

@@ -58,9 +58,9 @@ class Beliefs(NamedTuple):
     """Beliefs of many runs at a few times.
 
     Attributes:
-        times: ``(n,)`` rows.
-        means: ``(runs, n, N)``.
-        covariances: ``(runs, n, N, N)``.
+        times: ``(n,)`` the numbers of rows.
+        means: ``(runs, n, N)`` the means.
+        covariances: ``(runs, n, N, N)`` the covariances.
     """
 
     times: np.ndarray
@@ -101,7 +101,7 @@ def beliefs(bench: Bench, runs: int) -> dict[Case, Beliefs]:
 
 
 def split(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parts along the first axis and across it (their mean) of matrices ``(…, N, N)``."""
+    """The part of matrices ``(…, N, N)`` along the first axis, and the mean of their parts across it."""
     return squares[..., 0, 0], squares[..., range(1, SIZE), range(1, SIZE)].mean(-1)
 
 
@@ -114,11 +114,11 @@ def limit(times: np.ndarray, values: np.ndarray, last: int = -1) -> np.ndarray:
 
     Args:
         times: ``(n,)`` rows, each twice the one before.
-        values: ``(…, n)``.
+        values: ``(…, n)`` the values at these times.
         last: Index of the last of the three times.
 
     Returns:
-        ``(…,)``.
+        ``(…,)`` the limits.
     """
     weights = np.zeros(len(times))
     weights[[last, last - STEP, last - 2 * STEP]] = 1.0, -2.0, 1.0
@@ -148,7 +148,7 @@ def settings(of_case: dict[Case, Beliefs]) -> dict[str, Any]:
 
 
 def asymptotics(bench: Bench) -> Outcome:
-    """t·E[εεᵀ] against J⁻¹ and A⁻¹BA⁻¹."""
+    """Compares t·E[εεᵀ] with J⁻¹ and A⁻¹BA⁻¹."""
     findings, panels, notes, widths = [], [], [], []
     of_case = beliefs(bench, bench.pick(256, 4096))
     for case, (times, means, covariances) in of_case.items():
@@ -226,11 +226,11 @@ def entropic_error(case: Case, mean: np.ndarray, covariance: np.ndarray | None) 
 
     Args:
         case: Teacher and model.
-        mean: ``(n, N)``.
-        covariance: ``(n, N, N)``, or None to plug the mean in.
+        mean: ``(n, N)`` the means of the beliefs.
+        covariance: ``(n, N, N)`` their covariances, or None to plug the mean in.
 
     Returns:
-        ``(n,)``.
+        ``(n,)`` the errors.
     """
     x, weights = entropic_rule()
     chance = np.exp(log_label(case.length * x[:, 0], case.flip))

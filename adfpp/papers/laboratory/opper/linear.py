@@ -1,4 +1,4 @@
-"""The linear model of Opper (1998), section 9: ADF is Bayes' rule."""
+"""The linear model of Opper (1998), section 9, in which ADF is Bayes' rule."""
 
 import math
 

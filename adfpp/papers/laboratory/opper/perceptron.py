@@ -31,7 +31,7 @@ from adfpp.papers.theory.perceptron import bayes_batch, optimal_online
 
 FULL, SPHERICAL, DIAGONAL, EP = "ADF, full", "ADF, spherical", "ADF, diagonal", "EP"
 GRADIENT, LATE = "natural gradient", "natural gradient, late"
-NOISE = 6.24 / math.sqrt(50)  # of the field, in units of the field's standard deviation
+NOISE = 6.24 / math.sqrt(50)  # noise of the field, in units of the field's standard deviation
 
 
 def task(
@@ -121,8 +121,8 @@ def control_variate(some: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np
     With equally many runs of both it has the variance of `some`; a difference from fewer runs adds its own variance.
 
     Args:
-        some: ``(checked, …)``.
-        other: ``(runs, …)``; its first runs are on the same rows as `some`.
+        some: ``(checked, …)`` the student with few runs.
+        other: ``(runs, …)`` the other student; its first runs are on the same rows as those of `some`.
     """
     checked, runs = len(some), len(other)
     apart = other[:checked] - some
@@ -131,7 +131,7 @@ def control_variate(some: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np
 
 
 def ep_points(label: str, some: Mapping[int, np.ndarray], other: np.ndarray, times: bool = False) -> Line:
-    """EP's errors by their difference from another student's.
+    """A curve of EP's errors, estimated by their difference from the errors of another student.
 
     Args:
         label: Its text in the legend.
@@ -146,7 +146,7 @@ def ep_points(label: str, some: Mapping[int, np.ndarray], other: np.ndarray, tim
 
 
 def ep_findings(what: str, where: str, ep: np.ndarray, full: np.ndarray, batch: float, passed: float) -> list[Finding]:
-    """EP held against batch Bayes, and the difference between full ADF and EP on the same rows.
+    """EP compared with batch Bayes, and the difference between full ADF and EP on the same rows.
 
     Args:
         what: Name of the quantity.

@@ -1,4 +1,4 @@
-"""Figure 1 of Opper (1998): a noisy threshold against the Cramér-Rao line."""
+"""Figure 1 of Opper (1998): a noisy threshold, compared with the Cramér-Rao line."""
 
 import math
 from collections.abc import Callable
