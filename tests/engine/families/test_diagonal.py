@@ -9,6 +9,16 @@ import adfpp
 from tests.engine.families.common import step
 
 
+def tilted(mean: float, sd: float, sign: float, slope: float, offset: float, spread: float) -> list[float]:
+    """The integrals of w^p N(w; mean, sd²) Φ(sign (offset + slope w) / spread) for p = 0, 1, 2."""
+
+    def weight(w: float, power: int) -> float:
+        return w**power * norm.pdf(w, mean, sd) * norm.cdf(sign * (offset + slope * w) / spread)
+
+    ends = mean - 9 * sd, mean + 9 * sd
+    return [quad(weight, *ends, args=(p,), epsabs=1e-13, epsrel=1e-12)[0] for p in range(3)]
+
+
 def test_each_number_gets_its_own_tilted_moments() -> None:
     """After each row, a number's mean and sd are those of its exact marginal under the independent belief before."""
     rng = np.random.default_rng(8)
@@ -23,13 +33,7 @@ def test_each_number_gets_its_own_tilted_moments() -> None:
             # the other two numbers and the noise together are Gaussian
             others = before[0][rest] @ row[rest]
             spread = np.sqrt(noise**2 + np.sum((before[1][rest] * row[rest]) ** 2))
-
-            def weight(w: float, power: int, i=i, others=others, spread=spread, row=row, label=label) -> float:
-                density = norm.pdf(w, before[0][i], before[1][i])
-                return w**power * density * norm.cdf(label * (others + w * row[i]) / spread)
-
-            ends = before[0][i] - 9 * before[1][i], before[0][i] + 9 * before[1][i]
-            total, first, second = (quad(weight, *ends, args=(p,), epsabs=1e-13, epsrel=1e-12)[0] for p in range(3))
+            total, first, second = tilted(before[0][i], before[1][i], label, row[i], others, spread)
             mean[i], sd[i] = first / total, np.sqrt(second / total - (first / total) ** 2)
         evidence.append(np.log(total))
     np.testing.assert_allclose(state.belief.mean, mean, rtol=1e-8)
