@@ -1,6 +1,6 @@
 """Binary weights: the Ising perceptron learned online and by EP, against the curves of statistical mechanics.
 
-    python examples/ising.py [--out DIR]
+    python examples/ising.py [--out DIR] [--teachers N]
 
 A teacher with 500 weights of ±1 labels random inputs by the sign of their field. The model draws each weight from a
 Bernoulli distribution, and adfpp stores the belief as a product of Bernoulli distributions. The script prints the share
@@ -27,7 +27,7 @@ from adfpp.papers.theory import ising
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-WEIGHTS, SEEDS = 500, 4
+WEIGHTS = 500
 ALPHAS = np.array([0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0])
 EP_ALPHAS = ALPHAS[:5]
 
@@ -81,7 +81,7 @@ def revisited(ep: adfpp.EP, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -
     return shares
 
 
-def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]], teachers: int) -> None:
     """Shares of wrong weights against α."""
     figure, axes = plt.subplots(figsize=(8, 4.8), constrained_layout=True)
     grid = np.linspace(0.05, ALPHAS[-1], 300)
@@ -92,7 +92,7 @@ def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]]) -> Non
     for (name, (mean, error)), marker, colour in zip(shares.items(), "os^", ("C0", "C1", "C2"), strict=True):
         axes.errorbar(ALPHAS[: len(mean)], mean, error, fmt=marker, color=colour, ms=5, capsize=3, label=name)
     axes.set(xlabel="α: rows for each weight", ylabel="share of wrong weights", ylim=(-0.01, 0.45), xlim=(0, 5.1))
-    axes.set_title(f"Ising perceptron, {WEIGHTS} weights, {SEEDS} teachers, no noise")
+    axes.set_title(f"Ising perceptron, {WEIGHTS} weights, {teachers} teachers, no noise")
     axes.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -102,17 +102,19 @@ def main() -> None:
     """Runs all three for each teacher, prints the table and draws the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("example_output"), help="where the picture goes")
-    out = parser.parse_args().out
+    parser.add_argument("--teachers", type=int, default=4, metavar="N", help="at least 2 (default 4)")
+    options = parser.parse_args()
+    teachers = max(options.teachers, 2)
     jax.config.update("jax_enable_x64", True)
     adf, gaussian = adfpp.ADF(model), adfpp.ADF(real_weights)
     ep = adfpp.EP(model, max_sweeps=30)
     runs: dict[str, list[list[float]]] = {"one pass": [], "EP": [], "Gaussian, clipped": []}
-    for seed in range(SEEDS):
+    for seed in range(teachers):
         data = simulate(seed)
         runs["one pass"].append(online(adf, *data))
         runs["EP"].append(revisited(ep, *data))
         runs["Gaussian, clipped"].append(online(gaussian, *data))
-    shares = {k: (np.mean(v, 0), np.std(v, 0) / np.sqrt(SEEDS - 1)) for k, v in runs.items()}
+    shares = {k: (np.mean(v, 0), np.std(v, 0) / np.sqrt(teachers - 1)) for k, v in runs.items()}
     best, one_pass = ising.bayes_batch(ALPHAS).equilibrium.wrong_bits, ising.adf_online(ALPHAS).wrong_bits
     print(adf.explain(*simulate(0)[:2]).factors[0].why)
     print("\nshare of wrong weights (standard error)")
@@ -123,8 +125,8 @@ def main() -> None:
             f"{alpha:5.2f} {best[i]:7.3f} {cells['EP']:>14} {one_pass[i]:17.3f} {cells['one pass']:>14} "
             f"{cells['Gaussian, clipped']:>18}"
         )
-    path = out / "ising.png"
-    picture(path, shares)
+    path = options.out / "ising.png"
+    picture(path, shares, teachers)
     print(f"\npicture: {path}")
 
 

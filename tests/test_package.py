@@ -128,38 +128,22 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
 
 @pytest.mark.slow
 def test_the_source_distribution_holds_what_its_tests_need(built: Built) -> None:
-    """Every file of these folders; all tests can be collected from it, and some of every folder pass."""
+    """Every file of these folders; all tests can be collected from it, and some quick ones pass."""
     for name in ("adfpp", "tests", "models", "examples", "benchmarks", "docs", ".ci"):
         assert files(built.sources / name) == files(ROOT / name)
     where = ran("-c", "import adfpp; print(adfpp.__file__)", cwd=built.sources)
     assert Path(where.strip()).is_relative_to(built.sources)
     collected = ran("-m", "pytest", "-n", "0", "-q", "-m", "", "--collect-only", cwd=built.sources)  # refuses errors
     assert re.search(r"^\d{4} tests collected in ", collected, re.M)
-    # one quick file of each folder, and those at the top, which read files that are not Python
+    # these read files that are not Python; all other files were compared above
     chosen = [
         "tests/test_architecture.py",
-        "tests/test_models.py",
         "tests/test_readme.py",
         "tests/cli/test_main.py",
         "tests/engine/test_linalg.py",
-        "tests/engine/families/test_named.py",
-        "tests/engine/families/product/test_finite.py",
-        "tests/engine/tilt/test_base.py",
-        "tests/engine/trace/test_interpret.py",
-        "tests/io/test_mapping.py",
         "tests/judge/test_verdict.py",
-        "tests/learn/test_keys.py",
-        "tests/learn/ep/test_iterate.py",
-        "tests/model/test_arguments.py",
-        "tests/model/local/test_plan.py",
-        "tests/model/priors/test_density.py",
-        "tests/papers/test_laboratory.py",
-        "tests/show/test_report.py",
         "tests/tools/test_plant_faults.py",
     ]
-    assert {Path(name).parent for name in chosen} == {
-        p.parent.relative_to(ROOT) for p in ROOT.glob("tests/**/test_*.py")
-    }
     assert " passed" in ran("-m", "pytest", "-n", "0", "-q", *chosen, cwd=built.sources)
 
 
