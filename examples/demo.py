@@ -69,8 +69,9 @@ def main() -> None:
     revisited = ep.run(jax.random.key(0), x, y=y, progress_bar=False)
     info = revisited.info
     outcome = "converged" if info.converged else "not converged"
-    print(f"\nThe same rows visited again (EP): {outcome} after {info.sweeps} sweeps. Their sizes in sds, undamped:")
-    print(", ".join(f"{step:.1g}" for step in info.step))
+    print(f"\nThe same rows visited again (EP): {outcome} after {info.sweeps} sweeps.")
+    steps = ", ".join(f"{step:.1g}" for step in info.step)
+    print(f"Each sweep moved the belief by at most {steps} posterior sds.")
     print(f"log evidence {info.log_evidence:.2f}; from one pass {result.log_evidence:.2f}\n")
     print(adfpp.check(ep, revisited, x, y=y, progress_bar=False))
 
