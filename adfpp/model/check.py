@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
+from adfpp.engine.compilation import run_once
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import AnyDistribution, is_improper
 from adfpp.model.latents import theta_in_support
@@ -69,10 +70,10 @@ class RowCheck:
         """Values of θ: random ones near 0 and draws from the prior."""
         program, rng = self.program, np.random.default_rng(3)
         near = [theta_in_support(program.latents, rng, program.size) for _ in range(_EACH)]
-        draw = jax.jit(jax.vmap(program.prior_sampler(shared)))
+        draw = jax.vmap(program.prior_sampler(shared))
         try:
             with READING:
-                drawn = np.asarray(draw(jax.random.split(jax.random.key(11), _EACH)), float)
+                drawn = np.asarray(run_once(draw, jax.random.split(jax.random.key(11), _EACH)), float)
         except NotImplementedError:  # an improper prior, or a distribution of the user's that draws nothing
             return np.array(near)
         return np.concatenate([near, drawn[np.isfinite(drawn).all(1)]])

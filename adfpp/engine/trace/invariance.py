@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from adfpp.engine.compilation import run_once
 from adfpp.engine.trace.interpret import Variable, dtype_of, shape_of
 
 _FIELDS, _DRAWS, _ELEMENTS = 4, 6, 8
@@ -58,7 +59,7 @@ def reduced_field(
         gradient = jax.grad(lambda h, e: log_factor(arrays, h, e))
         return jax.vmap(lambda h: jax.vmap(lambda e: gradient(h, e))(jnp.asarray(elements)))(some)
 
-    slopes = np.asarray(jax.jit(jax.vmap(gradients))(drawn, fields), float).reshape(-1, size)
+    slopes = np.asarray(run_once(jax.vmap(gradients), drawn, fields), float).reshape(-1, size)
     lengths = np.linalg.norm(slopes, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0.0)
     if usable.sum() < _FEWEST * size:

@@ -7,9 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import pytest
-from numpyro.diagnostics import effective_sample_size
-from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 import adfpp
@@ -211,8 +208,10 @@ def exact_effects(data: dict[str, np.ndarray], n_groups: int) -> tuple[np.ndarra
         covariance = rest @ prior[:, None] + rest @ mu_covariance[:, None] @ np.swapaxes(rest, -1, -2)
         variance = np.diagonal(covariance, axis1=-2, axis2=-1).reshape(len(u), -1)
         spread = np.diagonal(mu_covariance, axis1=-2, axis2=-1)
-        return log, np.concatenate([u, mu, effect.reshape(len(u), -1)], 1), np.pad(
-            np.concatenate([spread, variance], 1), ((0, 0), (3, 0))
+        return (
+            log,
+            np.concatenate([u, mu, effect.reshape(len(u), -1)], 1),
+            np.pad(np.concatenate([spread, variance], 1), ((0, 0), (3, 0))),
         )
 
     centre, width = np.array([-1.0, -1.0, 0.5]), np.full(3, 3.5)
