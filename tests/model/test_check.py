@@ -196,5 +196,5 @@ def test_compares_fields_without_constant_directions_at_the_data() -> None:
     """Near 0, where the model is read, the logits can be shifted; where the prior is, they cannot."""
     c, y, far = np.zeros(4), np.array([0, 1, 2, 1]), np.asarray(2e3)
     says(refusal(branching, c, far, y=y), "'y'", "constant in some directions", "w = [", "Moments(reduced=False)")
-    for moments, size in ((adfpp.Moments(), 2), (adfpp.Moments(reduced=False), 3)):
-        assert adfpp.ADF(branching, moments=moments).explain(c, far, y=y).factors[0].field_size == size
+    for moments, centre, size in ((adfpp.Moments(), 0.0 * far, 2), (adfpp.Moments(reduced=False), far, 3)):
+        assert adfpp.ADF(branching, moments=moments).explain(c, centre, y=y).factors[0].field_size == size
