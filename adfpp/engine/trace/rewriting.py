@@ -8,6 +8,9 @@ Each rewriting gives the same values:
   positive latents, is a function of one affine number.
 * The logarithm of an exponential becomes its exponent.
 * A sum with 0 and a product with 1 become the other operand, so that they are no numbers of their own.
+* The solution of a small triangular system, as in the density of a multivariate normal distribution, is written out. A
+  library call for each point of an integral takes much longer. On a machine with two cores two of them may wait for
+  each other for ever: each is a thread of JAX's pool and waits for another one.
 * A test whether an affine value is finite is true, because θ is. Otherwise a test of the support looks like a kink of
   the factor.
 """
@@ -19,6 +22,7 @@ import numpy as np
 from jax.extend import core as jex
 from jax.typing import ArrayLike
 
+from adfpp.engine.linalg import small_triangular_solve
 from adfpp.engine.trace.degree import Degree
 from adfpp.engine.trace.interpret import Atom, Env, Equation, Value, bind, dtype_of, read, shape_of
 from adfpp.engine.trace.selecting import SELECTIONS, Selecting, movable
@@ -26,6 +30,7 @@ from adfpp.engine.trace.touch import MOVES
 from adfpp.engine.trace.tracing import Shaped, Trace, flattened
 
 _POWERS = frozenset("sqrt rsqrt square integer_pow".split())
+_LARGEST_SYSTEM = 6  # that is written out: 60 equations
 _MOST_PASSES = 4  # a rewriting may make another one possible; models need one or two passes
 
 
@@ -79,6 +84,8 @@ def _replaceable(traced: Trace, equation: Equation) -> bool:
         return False
     if name in ("eq", "ne"):
         return _always_true(traced, equation)
+    if name == "triangular_solve":
+        return shape_of(equation.invars[0])[-1] <= _LARGEST_SYSTEM
     if name == "log":
         return _is_exponential(traced, equation.invars[0], most=Degree.NONLINEAR)
     if name in SELECTIONS:
@@ -160,6 +167,9 @@ class _Rewriting:
             return read(_with_literal_last(equation)[0], self.env)
         if equation.primitive.name in ("eq", "ne"):
             return np.ones(shape_of(equation.outvars[0]), bool)
+        if equation.primitive.name == "triangular_solve":
+            params = {name: value for name, value in equation.params.items() if name != "conjugate_a"}  # all is real
+            return small_triangular_solve(*(jnp.asarray(read(v, self.env)) for v in equation.invars), **params)
         if equation.primitive.name in SELECTIONS:
             return self._selecting.selection(equation)
         return self._of_exponentials(equation)

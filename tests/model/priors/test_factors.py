@@ -215,7 +215,7 @@ def exact_effects(data: dict[str, np.ndarray], n_groups: int) -> tuple[np.ndarra
         )
 
     centre, width = np.array([-1.0, -1.0, 0.5]), np.full(3, 3.5)
-    for points in (15, 33):  # a coarse grid shows where the fine one has to be
+    for points in (15, 15, 15, 33):  # coarse grids show where the fine one has to be
         axis = np.linspace(-1.0, 1.0, points)
         grid = centre + width * np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), -1).reshape(-1, 3)
         parts = [given(part) for part in np.array_split(grid, 1 + len(grid) * n_groups // 20_000)]
@@ -223,7 +223,7 @@ def exact_effects(data: dict[str, np.ndarray], n_groups: int) -> tuple[np.ndarra
         weight = np.exp(log - log.max())
         weight /= weight.sum()
         centre = weight @ grid
-        width = 9.0 * np.sqrt(weight @ (grid - centre) ** 2)
+        width = np.maximum(9.0 * np.sqrt(weight @ (grid - centre) ** 2), 4.0 * width / points)
     total = weight @ mean
     return total, np.sqrt(weight @ (variance + (mean - total) ** 2))
 
