@@ -7,16 +7,29 @@ from jaxtyping import Array, Float
 
 
 def jacobian(f: Callable[[Float[Array, " k"]], Array]) -> Callable[[Float[Array, " k"]], Array]:
-    """The Jacobian of ``f``, by forward mode if ``f`` has it, else by reverse mode.
+    """The Jacobian of ``f``, by forward mode if ``f`` has it, else by reverse mode; see ``value_and_jacobian``."""
+    both = value_and_jacobian(f)
+    return lambda u: both(u)[1]
+
+
+def value_and_jacobian(
+    f: Callable[[Float[Array, " k"]], Array],
+) -> Callable[[Float[Array, " k"]], tuple[Array, Array]]:
+    """The value and the Jacobian of ``f``, by forward mode if ``f`` has it, else by reverse mode.
 
     A function with ``jax.custom_vjp``, such as ``jax.experimental.ode.odeint``, has only reverse mode, and so has its
     gradient. Reverse mode costs more memory and time where both exist.
     """
 
-    def at(u: Float[Array, " k"]) -> Array:
+    def twice(u: Float[Array, " k"]) -> tuple[Array, Array]:
+        value = f(u)
+        return value, value
+
+    def at(u: Float[Array, " k"]) -> tuple[Array, Array]:
         try:
-            return jax.jacfwd(f)(u)
+            slopes, value = jax.jacfwd(twice, has_aux=True)(u)
         except (TypeError, NotImplementedError):  # JAX raises either, depending on the rule that is missing
-            return jax.jacrev(f)(u)
+            slopes, value = jax.jacrev(twice, has_aux=True)(u)
+        return value, slopes
 
     return at

@@ -34,6 +34,7 @@ from adfpp.engine.trace import (
     behind_alone,
     depends_on,
     known_value,
+    nudged,
     part_of,
     reach_of_cuts,
 )
@@ -261,6 +262,13 @@ class IntegralFactor(Factor):
     def tail(self) -> Tail:
         """The log-density of the elements as a function of the field."""
         return Tail(self.trace, self.cuts, self.observation.log_prob, self.elements, self.reduced)
+
+    def both_ways(self, theta: Float[Array, " N"], *inputs: ArrayLike) -> Float[Array, "3 E"]:
+        """Log-densities at one θ and row, with the whole field, the reduced one, and the whole one nudged."""
+        whole = Tail(self.trace, self.cuts, self.observation.log_prob, self.elements)(*inputs).log_factor
+        h, elements = self.fields(theta, *inputs)[1], jnp.arange(self.count)
+        reduced = jax.vmap(self.tail(*inputs).log_factor)(self.matrices(theta, *inputs)[1], elements)
+        return jnp.stack([jax.vmap(whole)(h, elements), reduced, jax.vmap(whole)(nudged(h), elements)])
 
     def prepare(self, *inputs: ArrayLike) -> Tilt:
         """Prepares the tilt of the elements at one row."""

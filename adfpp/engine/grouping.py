@@ -127,7 +127,7 @@ def _factor(
             field=described,
             base=base,
         )
-        if combined and size >= _FEWEST and base is None and not observation.components:
+        if moments.reduced and combined and size >= _FEWEST and base is None and not observation.components:
             factor = _without_constant_directions(factor, moments)
         outer = gaussian_but_for(trace, cuts[0], observation.log_prob) if size > 1 and moments.conditional else None
         if outer is not None and factor.reduced is not None:

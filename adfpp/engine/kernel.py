@@ -83,9 +83,8 @@ def judge(answer: Answer, limit: float | None, flags: Flags, discrete: bool = Fa
         status = jnp.where(tilted.drawn.reliable, status, Status.UNRELIABLE)
     if discrete:
         rounding = _ROUNDING * float(jnp.finfo(tilted.log_z.dtype).eps)
-        # an estimated error excuses an excess up to a factor e; with a larger one, the moments mean nothing
-        excused = max(limit or 0.0, rounding) + jnp.minimum(jnp.asarray(tilted.error, tilted.log_z.dtype), 1.0)
-        status = jnp.where(tilted.log_z > excused, Status.ABOVE_ONE, status)
+        # an error that does not mark the row excuses an excess; a larger one shows that the moments mean nothing
+        status = jnp.where(tilted.log_z > max(limit or 0.0, rounding), Status.ABOVE_ONE, status)
     if answer.saturated is not None:
         status = worst_of(status, jnp.where(answer.saturated, Status.SATURATED, Status.OK))
     status = jnp.where(possible, status, Status.OUT_OF_SUPPORT)

@@ -101,6 +101,28 @@ def inverse_lower(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     return jnp.stack([jnp.stack(row) for row in x])
 
 
+def small_triangular_solve(
+    a: Float[Array, "*batch n n"],
+    b: Float[Array, "*batch n m"],
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    unit_diagonal: bool,
+) -> Float[Array, "*batch n m"]:
+    """Solves a small triangular system by substitution, written out; the arguments are those of JAX's own solver."""
+    if transpose_a == left_side:  # x a = b is aᵀ xᵀ = bᵀ
+        a, lower = jnp.swapaxes(a, -1, -2), not lower
+    b = b if left_side else jnp.swapaxes(b, -1, -2)
+    places = range(a.shape[-1]) if lower else reversed(range(a.shape[-1]))
+    x: dict[int, Float[Array, "*batch m"]] = {}
+    for i in places:
+        rest = b[..., i, :] - sum(a[..., i, j, None] * known for j, known in x.items())
+        x[i] = rest if unit_diagonal else rest / a[..., i, i, None]
+    out = jnp.stack([x[i] for i in range(len(x))], -2)
+    return out if left_side else jnp.swapaxes(out, -1, -2)
+
+
 def inverse_upper(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """The inverse of an upper triangular matrix."""
     return inverse_lower(a.T).T

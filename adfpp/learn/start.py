@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from adfpp.engine.compilation import run_once
 from adfpp.engine.factor import Factor
 from adfpp.engine.families import Belief, Family
 from adfpp.model import PriorGroup, block_of_draws
@@ -166,7 +167,7 @@ def _usable(draws: np.ndarray) -> np.ndarray:
 
 
 def _fields(factors: Factor, size: int, dtype: np.dtype, inputs: Sequence[jax.Array]) -> tuple[np.ndarray, np.ndarray]:
-    matrix, offset = jax.jit(factors.matrices)(jnp.zeros(size, dtype), *inputs)
+    matrix, offset = run_once(factors.matrices, jnp.zeros(size, dtype), *inputs)
     return np.asarray(matrix, float), np.asarray(offset, float)
 
 

@@ -9,6 +9,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
+from adfpp.engine.compilation import run_once
+from adfpp.engine.factor import IntegralFactor
+from adfpp.engine.trace import differ
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import AnyDistribution, is_improper
 from adfpp.model.latents import theta_in_support
@@ -69,10 +72,10 @@ class RowCheck:
         """Values of θ: random ones near 0 and draws from the prior."""
         program, rng = self.program, np.random.default_rng(3)
         near = [theta_in_support(program.latents, rng, program.size) for _ in range(_EACH)]
-        draw = jax.jit(jax.vmap(program.prior_sampler(shared)))
+        draw = jax.vmap(program.prior_sampler(shared))
         try:
             with READING:
-                drawn = np.asarray(draw(jax.random.split(jax.random.key(11), _EACH)), float)
+                drawn = np.asarray(run_once(draw, jax.random.split(jax.random.key(11), _EACH)), float)
         except NotImplementedError:  # an improper prior, or a distribution of the user's that draws nothing
             return np.array(near)
         return np.concatenate([near, drawn[np.isfinite(drawn).all(1)]])
@@ -91,7 +94,34 @@ class RowCheck:
         for i in range(len(theta)):
             one, batch = jax.device_get(both(theta[i], local, list(rows), list(shared)))
             compared |= self._compare(theta[i], one, batch)
+            self._compare_reduced(theta[i], rows, shared)
         return compared
+
+    def _compare_reduced(
+        self, theta: jax.Array, rows: Sequence[np.ndarray | jax.Array], shared: Sequence[ArrayLike]
+    ) -> None:
+        """Compares log-densities with whole and reduced fields: those that are constant in some directions.
+
+        The directions were found at random values when the model was read, and a model may have a branch elsewhere.
+        """
+        program = self.program
+        of_rows, of_priors = _reduced(program)
+        if not of_rows and not of_priors:
+            return
+        found = program.compiled(_with_reduced, bool(of_priors))(theta, list(rows), list(shared))
+        names = [f"observation {f.name!r}" for f in of_rows] + [f"the prior of {f.name!r}" for f in of_priors]
+        for name, values in zip(names, found, strict=True):
+            whole, reduced, _ = values
+            apart = differ(values, program.dtype)
+            if apart.any():
+                worst = np.unravel_index(int(np.argmax(apart)), apart.shape)
+                raise ModelError(
+                    f"The log-density of {name} seemed to be constant in some directions of the latents when the model "
+                    f"was read, and its integrals leave these out. But {self._words(theta)} it is "
+                    f"{float(whole[worst]):.6g} with and {float(reduced[worst]):.6g} without them: the model has a "
+                    "branch that depends on latents (jnp.where, jnp.clip, a limit of a support). Integrate over the "
+                    "whole field with moments=adfpp.Moments(reduced=False)."
+                )
 
     def _local_values(self, length: int) -> dict[str, np.ndarray]:
         """Values of local latents, ``(rows, ...)``: unconstrained numbers, or values of a support."""
@@ -238,6 +268,31 @@ def _both_ways(
     many = len(rows[0]) > _CHUNK
     alone = jax.lax.map(of_row, each, batch_size=_CHUNK) if many else jax.vmap(of_row)(each)
     return alone, _logs(program, theta, local, rows, shared)
+
+
+def _reduced(program: Program) -> tuple[list[IntegralFactor], list[IntegralFactor]]:
+    """The factors with a reduced field: those of a row, and those of priors."""
+    # priors are read as factors only if a learner needs them; this must not be the reason to read them
+    groups = [g for some in vars(program).get("prior_factors", {}).values() for g in some]
+    kinds = program.factors, [g.factors for g in groups]
+    of_rows, of_priors = ([f for f in some if isinstance(f, IntegralFactor) and f.reduced] for some in kinds)
+    return of_rows, of_priors
+
+
+def _with_reduced(
+    program: Program, priors: bool, theta: jax.Array, rows: Sequence[jax.Array], shared: Sequence[jax.Array]
+) -> list[jax.Array]:
+    """Log-densities of all factors with a reduced field, as ``IntegralFactor.both_ways`` gives them."""
+    of_rows, of_priors = _reduced(program)
+
+    def of_row(row: Sequence[jax.Array]) -> list[jax.Array]:
+        return [f.both_ways(theta, *(a[None] for a in row), *shared) for f in of_rows]
+
+    values = jax.lax.map(of_row, list(rows), batch_size=_CHUNK) if of_rows else []
+    if not priors:
+        of_priors = []
+    inputs = program.prior_inputs(shared) if of_priors else []
+    return [*(jnp.moveaxis(v, 1, 0) for v in values), *(f.both_ways(theta, *inputs) for f in of_priors)]
 
 
 def _logs(

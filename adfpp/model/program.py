@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
+from adfpp.engine.compilation import Compiled
 from adfpp.engine.factor import Factor
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import AUTO, Moments
@@ -81,13 +82,13 @@ class Program:
 
     @cached_property
     def compiled(self) -> Any:
-        """``compiled(function, *options)`` is ``function(self, *options, ...)`` under ``jax.jit``.
+        """``compiled(function, *options)`` is ``function(self, *options, ...)`` as a compiled program.
 
         All learners of the program share the compiled functions, which live as long as the program. If the program were
         a static argument of ``jax.jit``, they would live as long as the process, and each takes some hundred of the
         65,530 memory maps that Linux allows a process.
         """
-        return lru_cache(_MOST_FUNCTIONS)(lambda function, *options: jax.jit(partial(function, self, *options)))
+        return lru_cache(_MOST_FUNCTIONS)(lambda function, *options: Compiled(partial(function, self, *options)))
 
     # ------------------------------------------------------------------------------------------ identity
 

@@ -14,6 +14,9 @@ from scipy.stats import multivariate_normal, norm
 import adfpp
 from adfpp import ADF, EP, Status
 from adfpp.distributions import Probit
+from adfpp.engine.families.base import Answer
+from adfpp.engine.kernel import judge
+from adfpp.engine.tilt import Tilted
 from tests.learn.common import equal, labels, logistic
 
 
@@ -338,3 +341,20 @@ def test_no_standard_deviation_becomes_zero(family: str, x64: bool) -> None:
         assert family == "full" and int(info.status[0]) == Status.IMPROPER
         for now, before in zip(state.belief, start.belief, strict=True):
             np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize(
+    ("log_z", "error", "status"),
+    [
+        (0.01, 0.015, Status.OK),
+        (-0.5, 0.8, Status.INACCURATE),
+        (0.5, 0.8, Status.ABOVE_ONE),
+        (0.5, 0.0, Status.ABOVE_ONE),
+    ],
+)
+def test_an_inaccurate_row_has_no_probability_above_one(log_z: float, error: float, status: Status) -> None:
+    """Only an error that does not mark the row excuses a log probability above 0."""
+    tilted = Tilted(jnp.asarray(log_z), jnp.zeros(1), jnp.eye(1), jnp.asarray(error))
+    yes = jnp.ones((), bool)
+    assert judge(Answer(tilted), 0.02, (yes, yes, yes), discrete=True) == status
+    assert judge(Answer(tilted), 0.02, (yes, yes, yes)) == max(Status.INACCURATE * (error > 0.02), Status.OK)

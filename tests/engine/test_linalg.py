@@ -13,6 +13,7 @@ from adfpp.engine.linalg import (
     reversed_cholesky,
     root_of_product,
     small_cholesky,
+    small_triangular_solve,
     whiten,
 )
 
@@ -114,3 +115,27 @@ def test_whiten_factorises_any_field(seed: int, size: int) -> None:
     np.testing.assert_allclose(scale @ scale.T, f @ f.T, atol=1e-11 * np.abs(f).max() ** 2)
     gram = np.asarray(q @ q.T)
     np.testing.assert_allclose(gram, np.diag(np.round(np.diagonal(gram))), atol=1e-12)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("left_side", [False, True])
+@pytest.mark.parametrize("unit_diagonal", [False, True])
+def test_small_triangular_systems(left_side: bool, lower: bool, transpose_a: bool, unit_diagonal: bool) -> None:
+    """Against NumPy's general solver, with the batch axes that the density of a plate has."""
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(size=(2, 3, 3)) + 3.0 * np.eye(3), rng.normal(size=(2, 3, 3))
+    matrix = np.tril(a) if lower else np.triu(a)
+    if unit_diagonal:
+        matrix = np.where(np.eye(3) > 0, 1.0, matrix)
+    matrix = np.swapaxes(matrix, 1, 2) if transpose_a else matrix
+    got = small_triangular_solve(
+        jnp.asarray(a),
+        jnp.asarray(b),
+        left_side=left_side,
+        lower=lower,
+        transpose_a=transpose_a,
+        unit_diagonal=unit_diagonal,
+    )
+    expected = np.linalg.solve(matrix, b) if left_side else b @ np.linalg.inv(matrix)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)

@@ -69,9 +69,9 @@ def test_two_learners_of_one_model_share_what_is_read_and_compiled(monkeypatch: 
     program = first.session.latest
     assert program is not None
     absorb = program.compiled(getattr(adf_module, "_absorb"), first.motion)  # noqa: B009
-    functions, shapes = program.compiled.cache_info().currsize, absorb._cache_size()
+    functions, shapes = program.compiled.cache_info().currsize, absorb.outermost._cache_size()
     again, _ = second.update(second.init(KEY, x, y=y), x, y=y)
-    assert (program.compiled.cache_info().currsize, absorb._cache_size()) == (functions, shapes)
+    assert (program.compiled.cache_info().currsize, absorb.outermost._cache_size()) == (functions, shapes)
     np.testing.assert_array_equal(again.belief.mean, state.belief.mean)
     assert second.session.latest is first.session.latest
     monkeypatch.undo()

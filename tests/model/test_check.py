@@ -182,3 +182,19 @@ def test_compares_again_at_the_belief_reached() -> None:
         result = adf.run(KEY, x, y=12.0 * x, progress_bar=False)
     with pytest.raises(adfpp.ModelError, match="do not add up"):
         adfpp.check(adf, result, x, y=12.0 * x, progress_bar=False)
+
+
+def branching(c: Array, centre: Array, y: Array) -> None:
+    """A softmax whose first logit counts twice beyond a limit: no direction of the logits can be left out."""
+    w: Array = sample("w", dist.Normal(centre, 1.0).expand([3]).to_event(1))
+    logits = w + jnp.where(jnp.sum(w) > 3e3, w, 0.0) * jnp.eye(3)[0]
+    with rows(y):
+        sample("y", dist.Categorical(logits=logits + c[:, None]), obs=y)
+
+
+def test_compares_fields_without_constant_directions_at_the_data() -> None:
+    """Near 0, where the model is read, the logits can be shifted; where the prior is, they cannot."""
+    c, y, far = np.zeros(4), np.array([0, 1, 2, 1]), np.asarray(2e3)
+    says(refusal(branching, c, far, y=y), "'y'", "constant in some directions", "w = [", "Moments(reduced=False)")
+    for moments, centre, size in ((adfpp.Moments(), 0.0 * far, 2), (adfpp.Moments(reduced=False), far, 3)):
+        assert adfpp.ADF(branching, moments=moments).explain(c, centre, y=y).factors[0].field_size == size

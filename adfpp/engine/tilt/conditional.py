@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from adfpp.engine.derivatives import jacobian
-from adfpp.engine.linalg import small_cholesky, whiten
+from adfpp.engine.linalg import inverse_lower, small_cholesky, whiten
 from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import MonteCarlo, blocks, draw_points, standard_error
@@ -88,7 +88,7 @@ class Conditional:
                 slope = jax.grad(lambda i: at(o, i))(zero)
                 curvature = jacobian(jax.grad(lambda i: at(o, i)))(zero)
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
-                inverse = _inverse(root)
+                inverse = inverse_lower(root)
                 mean = inverse.T @ (inverse @ slope)
                 # computed at the mean, where no large numbers cancel
                 log_mass = at(o, mean) - 0.5 * mean @ mean - jnp.sum(jnp.log(jnp.diagonal(root)))
@@ -124,13 +124,6 @@ class DrawnConditional(Conditional):
     draws: ClassVar[bool] = True
 
     rule: Quadrature | MonteCarlo = field(default_factory=MonteCarlo)
-
-
-def _inverse(root: Float[Array, "m m"]) -> Float[Array, "m m"]:
-    """Inverse of a lower triangular root."""
-    if root.shape[0] == 1:
-        return 1.0 / root
-    return jax.scipy.linalg.solve_triangular(root, jnp.eye(root.shape[0], dtype=root.dtype), lower=True)
 
 
 def _turned(

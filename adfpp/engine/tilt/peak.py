@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from adfpp.engine.derivatives import jacobian
+from adfpp.engine.derivatives import value_and_jacobian
 from adfpp.engine.tilt.base import LogFactor
 
-Slope: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, " k"]]
-Precision: TypeAlias = Callable[[Float[Array, " k"]], Float[Array, "k k"]]
+Derivatives: TypeAlias = Callable[[Float[Array, " k"]], tuple[Float[Array, " k"], Float[Array, "k k"]]]
 
 _STEPS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # fractions of a Newton step that are tried in parallel
 _WIDEST = 0.25  # smallest curvature of a fit: a proposal at most twice as wide as the cavity
@@ -27,12 +26,16 @@ class _Climb(NamedTuple):
         height: The log tilt at this point.
         gain: The increase of the log tilt in the last step.
         count: Number of steps so far.
+        slope: The slope at this point.
+        precision: The curvature at this point, with its sign reversed.
     """
 
     u: Float[Array, " k"]
     height: Float[Array, ""]
     gain: Float[Array, ""]
     count: Int[Array, ""]
+    slope: Float[Array, " k"]
+    precision: Float[Array, "k k"]
 
 
 def peak_fit(
@@ -52,23 +55,15 @@ def peak_fit(
     Returns:
         The mode, and a root with ``root @ root.T`` the fitted covariance.
     """
-    log_tilt, slope_at, precision_at = _derivatives(log_factor, size, dtype)
 
-    def newton(climb: _Climb) -> _Climb:
-        values, vectors = jnp.linalg.eigh(precision_at(climb.u))
-        slope = slope_at(climb.u)
-        direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), _FLATTEST))
-        return _uphill(log_tilt, climb, direction)
+    def direction(climb: _Climb) -> Float[Array, " k"]:
+        values, vectors = jnp.linalg.eigh(climb.precision)
+        return vectors @ ((vectors.T @ climb.slope) / jnp.maximum(jnp.abs(values), _FLATTEST))
 
     # a gain of 1e-6 is a step of 1e-3 sds
-    small = 1e-6 if dtype == jnp.float64 else 1e-3
-
-    def unfinished(climb: _Climb) -> Bool[Array, ""]:
-        return (climb.gain > small) & (climb.count < iterations)
-
-    mode = jax.lax.while_loop(unfinished, newton, _foot(log_tilt, size, dtype)).u
-    values, vectors = jnp.linalg.eigh(precision_at(mode))
-    return mode, vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), _WIDEST))
+    climb = _climbed(log_factor, size, dtype, direction, 1e-6 if dtype == jnp.float64 else 1e-3, iterations)
+    values, vectors = jnp.linalg.eigh(climb.precision)
+    return climb.u, vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), _WIDEST))
 
 
 def rough_peak(
@@ -86,27 +81,19 @@ def rough_peak(
         The mode, a root with ``root @ root.T`` the fitted covariance, and the inverse of the root.
     """
     identity = jnp.eye(size, dtype=dtype)
-    log_tilt, slope_at, precision_at = _derivatives(log_factor, size, dtype)
 
-    def newton(carry: tuple[_Climb, Array]) -> tuple[_Climb, Array]:
-        climb, precision = carry
-        slope = slope_at(climb.u)
+    def direction(climb: _Climb) -> Float[Array, " k"]:
+        precision = climb.precision
         lower = jnp.linalg.cholesky(precision)
         # no eigenvalue of precision - I is larger in size than its norm, so a shift by the norm makes all positive
         norm = jnp.sqrt(jnp.sum((precision - identity) ** 2))
         shifted = jnp.linalg.cholesky(precision + (norm + _FLATTEST) * identity)
         lower = jnp.where(jnp.all(jnp.isfinite(lower)), lower, shifted)
-        half = jax.scipy.linalg.solve_triangular(lower, slope, lower=True)
-        direction = jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
-        climb = _uphill(log_tilt, climb, direction)
-        return climb, precision_at(climb.u)
+        half = jax.scipy.linalg.solve_triangular(lower, climb.slope, lower=True)
+        return jax.scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
 
-    def unfinished(carry: tuple[_Climb, Array]) -> Bool[Array, ""]:
-        climb, _ = carry
-        return (climb.gain > 5e-3) & (climb.count < iterations)  # a tenth of an sd: (1/10)² / 2
-
-    foot = _foot(log_tilt, size, dtype)
-    climb, precision = jax.lax.while_loop(unfinished, newton, (foot, precision_at(foot.u)))
+    climb = _climbed(log_factor, size, dtype, direction, 5e-3, iterations)  # a tenth of an sd: (1/10)² / 2
+    precision = climb.precision
 
     def triangular() -> tuple[Array, Array]:
         upper = jnp.linalg.cholesky(precision).T
@@ -121,47 +108,52 @@ def rough_peak(
     return (climb.u, *jax.lax.cond(narrow, triangular, spectral))
 
 
-def _derivatives(log_factor: LogFactor, size: int, dtype: DTypeLike) -> tuple[LogFactor, Slope, Precision]:
-    """The log tilt, its slope (0 where it is not finite) and its precision (the cavity's where it is not finite)."""
+def _climbed(
+    log_factor: LogFactor,
+    size: int,
+    dtype: DTypeLike,
+    direction: Callable[[_Climb], Float[Array, " k"]],
+    enough: float,
+    iterations: int,
+) -> _Climb:
+    """Goes uphill from the cavity's mean until a step gains less than ``enough``.
+
+    The first pass of the loop makes no step, and only computes the height and the derivatives at the cavity's mean. The
+    program therefore contains the factor and its derivatives once: they are most of what has to be compiled.
+    """
 
     def log_tilt(u: Float[Array, " k"]) -> Float[Array, ""]:
         return log_factor(u) - 0.5 * u @ u
 
-    gradient, identity = jax.grad(log_tilt), jnp.eye(size, dtype=dtype)
-    curvature = jacobian(gradient)
+    derivatives = _derivatives(log_tilt, size, dtype)
 
-    def slope_at(u: Float[Array, " k"]) -> Float[Array, " k"]:
-        slope = gradient(u)
-        return jnp.where(jnp.isfinite(slope), slope, 0.0)
+    def uphill(climb: _Climb) -> _Climb:
+        """Makes a step to the highest of several points along a direction, if it is higher than the current point."""
+        first = climb.count == 0
+        candidates = climb.u + jnp.asarray(_STEPS, dtype)[:, None] * jnp.where(first, 0.0, direction(climb))
+        heights = jax.vmap(log_tilt)(candidates)
+        heights = jnp.where(jnp.isnan(heights), -jnp.inf, heights)
+        best = jnp.argmax(heights)
+        better = heights[best] > climb.height
+        u = jnp.where(better, candidates[best], climb.u)
+        gain = jnp.where(first, jnp.inf, jnp.where(better, heights[best] - climb.height, 0.0))
+        return _Climb(u, jnp.where(better, heights[best], climb.height), gain, climb.count + 1, *derivatives(u))
 
-    def precision_at(u: Float[Array, " k"]) -> Float[Array, "k k"]:
-        precision = -curvature(u)
-        precision = jnp.where(jnp.all(jnp.isfinite(precision)), precision, identity)
-        return 0.5 * (precision + precision.T)
+    def unfinished(climb: _Climb) -> Bool[Array, ""]:
+        return (climb.gain > enough) & (climb.count <= iterations)
 
-    return log_tilt, slope_at, precision_at
-
-
-def _foot(log_tilt: LogFactor, size: int, dtype: DTypeLike) -> _Climb:
-    """The start of Newton's iteration: the cavity's mean."""
-    zero = jnp.zeros(size, dtype)
-    return _Climb(zero, _no_nan(log_tilt(zero)), jnp.full((), jnp.inf, dtype), jnp.asarray(0))
-
-
-def _uphill(log_tilt: LogFactor, climb: _Climb, direction: Float[Array, " k"]) -> _Climb:
-    """Makes a step to the highest of several points along a direction, if it is higher than the current point."""
-    candidates = climb.u + jnp.asarray(_STEPS, climb.u.dtype)[:, None] * direction
-    heights = _no_nan(jax.vmap(log_tilt)(candidates))
-    best = jnp.argmax(heights)
-    better = heights[best] > climb.height
-    return _Climb(
-        jnp.where(better, candidates[best], climb.u),
-        jnp.where(better, heights[best], climb.height),
-        jnp.where(better, heights[best] - climb.height, 0.0),
-        climb.count + 1,
-    )
+    zero, infinite = jnp.zeros(size, dtype), jnp.full((), jnp.inf, dtype)
+    foot = _Climb(zero, -infinite, infinite, jnp.asarray(0), zero, jnp.eye(size, dtype=dtype))
+    return jax.lax.while_loop(unfinished, uphill, foot)
 
 
-def _no_nan(height: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """Replaces NaN by -inf, the lowest height."""
-    return jnp.where(jnp.isnan(height), -jnp.inf, height)
+def _derivatives(log_tilt: LogFactor, size: int, dtype: DTypeLike) -> Derivatives:
+    """The slope (0 where it is not finite) and the precision (the cavity's where it is not finite)."""
+    both, identity = value_and_jacobian(jax.grad(log_tilt)), jnp.eye(size, dtype=dtype)
+
+    def at(u: Float[Array, " k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+        slope, curvature = both(u)
+        precision = jnp.where(jnp.all(jnp.isfinite(curvature)), -curvature, identity)
+        return jnp.where(jnp.isfinite(slope), slope, 0.0), 0.5 * (precision + precision.T)
+
+    return at

@@ -132,11 +132,17 @@ def _one_dimension(
     rounding = eps * (LOST + 4.0 * jnp.max(jnp.abs(log_values)) + jnp.where(sd > 0, 2.0 * jnp.abs(centre) / sd, 0.0))
     first = Tilted(top + jnp.log(c[0]), shift[None], jnp.sqrt(variance)[None, None], error + rounding)
 
+    def adaptive() -> Tilted:
+        tilted = _adaptive(values, centre, sd, landmarks, rule, tol)
+        # a certain field has no width: the factor is a constant, which all nodes give
+        certain = Tilted(log_values[0], jnp.zeros(1, dtype), jnp.ones((1, 1), dtype), jnp.zeros_like(centre))
+        return jax.tree.map(lambda a, b: jnp.where(sd <= 0, a, b), certain, tilted)
+
     def harder() -> Tilted:
         if landmarks.centres:  # panels of fixed width may miss a narrow peak
-            return _adaptive(values, centre, sd, landmarks, rule, tol)
+            return adaptive()
         second, error = _composite(values, centre, sd)
-        return jax.lax.cond(error < tol, lambda: second, lambda: _adaptive(values, centre, sd, landmarks, rule, tol))
+        return jax.lax.cond(error < tol, lambda: second, adaptive)
 
     return jax.lax.cond(easy, lambda: first, harder)
 
@@ -171,8 +177,7 @@ def _hidden(
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number of points, so that 0 is not one of them; up to ±332 sd
 _LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
-_ZOOM = np.linspace(0.0, 1.0, 10)[1:-1]
-_MAX_ZOOMS = 14  # each reduces the bracket to 2/9, and all of them to 1e-9, of its width
+_MAX_ZOOMS = 7  # each reduces the bracket to 2/49 of its width or less, and all of them to 1e-9
 
 
 def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -261,14 +266,32 @@ def _adaptive(
     rounding = eps * (LOST + 4.0 * height + 8.0 * (jnp.abs(peak) + jnp.abs(centre) / sd) / width)
     error = rounding + _relative(errors, total, offset, variance)
     log_z = unit + jnp.log(total) - _HALF_LOG_2PI
-    # a certain field has no width: the factor is a constant, and there is nothing to integrate
-    certain = sd <= 0
-    return Tilted(
-        jnp.where(certain, values(centre[None])[0], log_z),
-        jnp.where(certain, 0.0, peak + offset)[None],
-        jnp.where(certain, 1.0, width)[None, None],
-        jnp.where(certain, 0.0, error),
-    )
+    return Tilted(log_z, (peak + offset)[None], width[None, None], error)
+
+
+class _Framing(NamedTuple):
+    """The search for the peak and for the range of a tilt, so far.
+
+    Attributes:
+        stage: What the next points are: the grid, points inside the bracket, the ladder; then the search has ended.
+        points: The next points.
+        bracket: Three points around the peak.
+        around: The log-tilt at these.
+        zooms: How often the bracket has been refined.
+        heights: The log-tilt on the grid and at the landmarks.
+        sides: The log-tilt on the ladder, on both sides of the peak.
+    """
+
+    stage: Int[Array, ""]
+    points: Float[Array, " n"]
+    bracket: Float[Array, "3"]
+    around: Float[Array, "3"]
+    zooms: Int[Array, ""]
+    heights: Float[Array, " grid"]
+    sides: Float[Array, "2 rungs"]
+
+
+_ON_GRID, _IN_BRACKET, _ON_LADDER, _ENDED = range(4)
 
 
 def frame(
@@ -278,53 +301,74 @@ def frame(
 
     The edges are the peak, the points on either side where the tilt has dropped by 2 and where it has become
     negligible, the ends of the range in which the tilt is not negligible on the grid, and the landmarks.
+
+    All stages of the search are passes of one loop with equally many points, so that the program contains the tilt
+    once: it may be most of what has to be compiled.
     """
     dtype = known.dtype
-    grid = jnp.asarray(_GRID, dtype)
+    grid, ladder = jnp.asarray(_GRID, dtype), jnp.asarray(_LADDER, dtype)
     points = jnp.concatenate([grid, known])
-    heights = once(log_tilt(points))
-    best = jnp.argmax(heights)
-    at = points[best]
-    low, high = (
-        jnp.max(jnp.where(points < at, points, -jnp.inf)),
-        jnp.min(jnp.where(points > at, points, jnp.inf)),
-    )
-    low, high = jnp.maximum(low, 2.0 * _GRID[0]), jnp.minimum(high, 2.0 * _GRID[-1])
-    inner = jnp.asarray(_ZOOM, dtype)
-    half = len(_ZOOM)
+    half = max(len(_LADDER), (len(points) + 1) // 2)
+    inner = jnp.linspace(0.0, 1.0, half + 2, dtype=dtype)[1:-1]
 
-    def unresolved(carry: tuple) -> Bool[Array, ""]:
-        _, around, count = carry
-        return (around[1] - jnp.min(around) > 2.0) & (count < _MAX_ZOOMS)
+    def padded(a: Float[Array, " n"]) -> Float[Array, " all"]:
+        return jnp.pad(a, (0, 2 * half - len(a)))
 
-    def refine(carry: tuple) -> tuple:
-        (low, middle, high), around, count = carry
-        fresh = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
-        logs = once(log_tilt(fresh))
-        pieces = zip((low, middle, high), (fresh[:half], fresh[half:], fresh[:0]), strict=True)
-        all_points = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
-        pieces = zip(around, (logs[:half], logs[half:], logs[:0]), strict=True)
-        all_logs = jnp.concatenate([part for end, new in pieces for part in (end[None], new)])
+    def top_of(framing: _Framing) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        highest = jnp.argmax(framing.around)
+        return framing.bracket[highest], framing.around[highest]
+
+    def ladder_of(framing: _Framing) -> Float[Array, " rungs"]:
+        bracket = framing.bracket
+        least = jnp.abs(top_of(framing)[0]) * 4 * float(jnp.finfo(dtype).eps)
+        return jnp.maximum(bracket[2] - bracket[0], least) * ladder
+
+    def on_grid(framing: _Framing, logs: Float[Array, " n"]) -> _Framing:
+        heights = logs[: len(points)]
+        at = points[jnp.argmax(heights)]
+        low = jnp.max(jnp.where(points < at, points, 2.0 * _GRID[0]))
+        high = jnp.min(jnp.where(points > at, points, 2.0 * _GRID[-1]))
+        # -inf for the heights of the neighbours, so that the first zoom is made; it evaluates points between them
+        around = jnp.full(3, -jnp.inf, dtype).at[1].set(jnp.max(heights))
+        return framing._replace(bracket=jnp.stack([low, at, high]), around=around, heights=heights)
+
+    def in_bracket(framing: _Framing, logs: Float[Array, " n"]) -> _Framing:
+        def sorted_with(ends: Float[Array, "3"], new: Float[Array, " n"]) -> Float[Array, " all"]:
+            return jnp.concatenate([ends[:1], new[:half], ends[1:2], new[half:], ends[2:]])
+
+        all_logs = sorted_with(framing.around, logs)
         first = jnp.clip(jnp.argmax(all_logs) - 1, 0, 2 * half)
-        return (
-            jax.lax.dynamic_slice_in_dim(all_points, first, 3),
-            jax.lax.dynamic_slice_in_dim(all_logs, first, 3),
-            count + 1,
+        bracket, around = (
+            jax.lax.dynamic_slice_in_dim(a, first, 3) for a in (sorted_with(framing.bracket, framing.points), all_logs)
+        )
+        return framing._replace(bracket=bracket, around=around, zooms=framing.zooms + 1)
+
+    def search(framing: _Framing) -> _Framing:
+        logs = once(log_tilt(framing.points))
+        stage = framing.stage
+        passes = (on_grid(framing, logs), in_bracket(framing, logs))
+        new = jax.tree.map(lambda a, b, c: jnp.where(stage == 0, a, jnp.where(stage == 1, b, c)), *passes, framing)
+        low, middle, high = new.bracket
+        inside = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
+        peak, steps = top_of(new)[0], ladder_of(new)
+        zoom = (new.around[1] - jnp.min(new.around) > 2.0) & (new.zooms < _MAX_ZOOMS)
+        last = stage == _ON_LADDER
+        return new._replace(
+            stage=jnp.where(last, _ENDED, jnp.where(zoom, _IN_BRACKET, _ON_LADDER)),
+            points=jnp.where(zoom, inside, padded(jnp.concatenate([peak + steps, peak - steps]))),
+            sides=jnp.where(last, logs[: 2 * len(_LADDER)].reshape(2, -1), new.sides),
         )
 
-    # -inf for the heights of the neighbours, so that the first zoom is made; it evaluates points between them
-    around = jnp.stack([-jnp.inf, heights[best], -jnp.inf])
-    bracket, around, _ = jax.lax.while_loop(unresolved, refine, (jnp.stack([low, at, high]), around, 0))
-    highest = jnp.argmax(around)
-    peak, top = bracket[highest], around[highest]
+    zeros, blank = jnp.zeros(3, dtype), jnp.zeros((2, len(_LADDER)), dtype)
+    start = _Framing(jnp.asarray(_ON_GRID), padded(points), zeros, zeros, jnp.asarray(0), 0.0 * points, blank)
+    framing = jax.lax.while_loop(lambda framing: framing.stage < _ENDED, search, start)
+    peak, top = top_of(framing)
+    steps, sides, heights = ladder_of(framing), framing.sides, framing.heights
 
     visible = (
         38.0 if dtype == jnp.float64 else 20.0
     )  # a larger drop of the log contributes nothing to a sum in this dtype
-    step = jnp.maximum(bracket[2] - bracket[0], jnp.abs(peak) * 4 * float(jnp.finfo(dtype).eps))
-    steps = step * jnp.asarray(_LADDER, dtype)
     rungs = jnp.arange(1, len(_LADDER) + 1)
-    sides = once(log_tilt(jnp.concatenate([peak + steps, peak - steps]))).reshape(2, -1)
     # a heavy tail contributes to the variance in proportion to the squared distance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
@@ -358,6 +402,7 @@ class _Panels(NamedTuple):
     edges: Float[Array, "P 2"]
     sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each panel, v the distance from the peak
     errors: Float[Array, "P 3"]
+    measured: Int[Array, ""]  # how many of the first panels have been integrated
     used: Int[Array, ""]
 
 
@@ -371,6 +416,8 @@ def _integrate(
     tol: float,
 ) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
     """Integrates adaptively: halves the panel with the largest error until the sum of the errors is small enough.
+
+    The first panels are integrated in pairs, as the halves are, so that the program contains the tilt once.
 
     Returns:
         The log of the unit, the integrals of 1, v, v² in this unit and their errors, v the distance from the peak.
@@ -414,26 +461,27 @@ def _integrate(
 
     count = edges.shape[0] - 1
     room = count + max_panels
-    first = jnp.stack([edges[:-1], edges[1:]], -1)
-    sums, errors = measure(first)
-
-    def padded(a: Float[Array, "p columns"]) -> Float[Array, "P columns"]:
-        return jnp.zeros((room, a.shape[1]), dtype).at[:count].set(a)
-
-    start = _Panels(padded(first), padded(sums), padded(errors), jnp.asarray(count))
+    given = jnp.zeros((room, 2), dtype).at[:count].set(jnp.stack([edges[:-1], edges[1:]], -1))
+    blank = jnp.zeros((room, 3), dtype)
+    start = _Panels(given, blank, blank, jnp.asarray(0), jnp.asarray(count))
 
     def unfinished(panels: _Panels) -> Bool[Array, ""]:
-        return (judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol) & (panels.used < room)
+        inaccurate = judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol
+        return (panels.measured < count) | (inaccurate & (panels.used < room))
 
-    def halve(panels: _Panels) -> _Panels:
+    def two_more(panels: _Panels) -> _Panels:
+        first = panels.measured < count
         worst = jnp.argmax(judged(panels.errors, panels.sums))
         a, b = jax.lax.dynamic_index_in_dim(panels.edges, worst, keepdims=False)
         middle = 0.5 * (a + b)
         halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
-        new = (halves, *measure(halves))
+        # after an odd number of first panels comes an empty one, whose place the first new panel takes
+        two = jnp.where(first, jax.lax.dynamic_slice_in_dim(panels.edges, panels.measured, 2), halves)
+        new = (two, *measure(two))
+        places = jnp.where(first, panels.measured, worst), jnp.where(first, panels.measured + 1, panels.used)
         put = jax.lax.dynamic_update_index_in_dim
-        both = [put(put(old, n[0], worst, 0), n[1], panels.used, 0) for old, n in zip(panels[:3], new, strict=True)]
-        return _Panels(both[0], both[1], both[2], panels.used + 1)
+        both = [put(put(old, n[0], places[0], 0), n[1], places[1], 0) for old, n in zip(panels[:3], new, strict=True)]
+        return _Panels(both[0], both[1], both[2], panels.measured + 2, panels.used + jnp.where(first, 0, 1))
 
-    done = jax.lax.while_loop(unfinished, halve, start)
+    done = jax.lax.while_loop(unfinished, two_more, start)
     return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)

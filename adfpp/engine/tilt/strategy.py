@@ -25,12 +25,14 @@ class Moments:
         quadrature: The rule for small fields.
         max_quadrature: The largest size of a field for quadrature.
         monte_carlo: The rule for larger fields.
+        reduced: Whether directions in which a factor seems to be constant are left out of its field.
     """
 
     closed: bool = True
     quadrature: IntegralRule = field(default_factory=Quadrature)
     max_quadrature: int = 3
     monte_carlo: IntegralRule = field(default_factory=MonteCarlo)
+    reduced: bool = True
 
     def choose(self, size: int) -> Choice:
         """Chooses the rule for the integral over a field of this size."""

@@ -12,7 +12,7 @@ This package uses JAX, but not NumPyro.
 from adfpp.engine.trace.cut import Cut, gaussian_but_for, minimum_vertex_cut, reach_of_cuts, smallest_cut
 from adfpp.engine.trace.degree import Degree
 from adfpp.engine.trace.interpret import Atom, bind, dtype_of, shape_of, size_of
-from adfpp.engine.trace.invariance import Reduced, reduced_field
+from adfpp.engine.trace.invariance import Reduced, differ, nudged, reduced_field
 from adfpp.engine.trace.rewriting import trace
 from adfpp.engine.trace.split import Fields, PreparedTail, Tail, affine_part, behind_alone, scalar_factor
 from adfpp.engine.trace.touch import Reach, depends_on, only_moves
@@ -32,9 +32,11 @@ __all__ = [
     "behind_alone",
     "bind",
     "depends_on",
+    "differ",
     "dtype_of",
     "gaussian_but_for",
     "known_value",
+    "nudged",
     "minimum_vertex_cut",
     "only_moves",
     "part_of",

@@ -2,7 +2,10 @@
 
 The logits of a softmax may all be shifted by the same number, and so may the cutpoints and the location of an ordered
 logit. The gradients of such a factor span fewer directions than the field has numbers. They are computed at random
-fields and random arrays of a row, once, when the model is read.
+fields and random arrays of a row, once, when the model is read. The values of the factor are then compared, at wider
+fields: a branch such as ``jnp.where(theta > 3, ...)`` may be beyond those of the gradients. It may be beyond these,
+too; ``IntegralFactor.both_ways`` therefore gives the values with the whole and the reduced field at any θ and row, so
+that they can be compared at the data.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from adfpp.engine.compilation import run_once
 from adfpp.engine.trace.interpret import Variable, dtype_of, shape_of
 
 _FIELDS, _DRAWS, _ELEMENTS = 4, 6, 8
+_WIDTHS = (1.0, 2.0, 4.0)  # of the fields at which values are compared; wider ones lose digits
 _FEWEST = 3  # finite gradients for each number of the field, below which nothing is concluded
 
 
@@ -58,7 +63,7 @@ def reduced_field(
         gradient = jax.grad(lambda h, e: log_factor(arrays, h, e))
         return jax.vmap(lambda h: jax.vmap(lambda e: gradient(h, e))(jnp.asarray(elements)))(some)
 
-    slopes = np.asarray(jax.jit(jax.vmap(gradients))(drawn, fields), float).reshape(-1, size)
+    slopes = np.asarray(run_once(jax.vmap(gradients), drawn, fields), float).reshape(-1, size)
     lengths = np.linalg.norm(slopes, axis=1)
     usable = np.isfinite(lengths) & (lengths > 0.0)
     if usable.sum() < _FEWEST * size:
@@ -77,7 +82,48 @@ def reduced_field(
     matrix = np.eye(size)[places]
     for pivot, row in zip(pivots, flat, strict=True):
         matrix[:, pivot] -= row[places]
-    return Reduced(matrix, places)
+    reduced = Reduced(matrix, places)
+    return reduced if _same_values(log_factor, reduced, drawn, rng, elements, dtype) else None
+
+
+def nudged(h: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """A field that differs from h by a little more than rounding: it shows how far rounding changes a log-density."""
+    return h * (1.0 + 4.0 * float(jnp.finfo(h.dtype).eps))
+
+
+def differ(values: ArrayLike, dtype: np.dtype) -> Bool[np.ndarray, "*n"]:
+    """Whether log-densities with the whole and with the reduced field differ by much more than rounding.
+
+    Args:
+        values: ``(3, *n)`` log-densities with the whole field, with the reduced one, and with the whole one nudged.
+        dtype: The dtype that they were computed in.
+    """
+    whole, reduced, near = np.asarray(values, float)
+    with np.errstate(invalid="ignore"):
+        noise = (1e-6 if dtype == np.float64 else 1e-2) * (1.0 + np.abs(whole)) + 100.0 * np.abs(near - whole)
+        apart = np.abs(whole - reduced) > noise
+    return apart & np.isfinite(whole) & np.isfinite(reduced)
+
+
+def _same_values(
+    log_factor: Callable[..., Float[Array, ""]],
+    reduced: Reduced,
+    drawn: Sequence[ArrayLike],
+    rng: np.random.Generator,
+    elements: Int[np.ndarray, " e"],
+    dtype: np.dtype,
+) -> bool:
+    """Whether the factor has the same values with the reduced field, at fields of several widths."""
+    size = reduced.matrix.shape[1]
+    fields = rng.normal(size=(_DRAWS, len(_WIDTHS) * _FIELDS, size)) * np.repeat(_WIDTHS, _FIELDS)[:, None]
+
+    def values(arrays: Sequence[Array], some: Float[Array, "n k"]) -> Float[Array, "3 n e"]:
+        smaller = jax.vmap(reduced.whole)(some @ jnp.asarray(reduced.matrix.T, dtype))
+        at = jax.vmap(jax.vmap(lambda h, e: log_factor(arrays, h, e), (None, 0)), (0, None))
+        return jnp.stack([at(h, jnp.asarray(elements)) for h in (some, smaller, nudged(some))])
+
+    found = run_once(jax.vmap(values), drawn, jnp.asarray(fields, dtype))
+    return not differ(np.moveaxis(found, 1, 0), dtype).any()
 
 
 def _echelon(rows: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:

@@ -58,6 +58,12 @@ class Trace(NamedTuple):
         """How a value depends on θ."""
         return degree_of(value, self.degrees)
 
+    def producer(self, value: Atom) -> Equation | None:
+        """The equation that computes a value from θ; None for θ, an input or a constant."""
+        if isinstance(value, jex.Literal) or self.degree(value) == Degree.CONSTANT or value not in self.producers:
+            return None
+        return self.equations[self.producers[value]]
+
     def environment(self, inputs: Sequence[ArrayLike]) -> Env:
         """The values of the constants and of the inputs other than θ."""
         return self.constants | dict(zip(self.inputs, inputs, strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, biject_to
 
+from adfpp.engine.compilation import run_once
 from adfpp.model.arguments import Model, ModelError
 from adfpp.model.densities import unconstrained_log_density
 from adfpp.model.elements import elements, is_improper
@@ -114,4 +115,4 @@ def _total(a: jax.Array) -> jax.Array:
 
 def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
     """Draws ``(count, N)`` of θ from its prior, the same in every call."""
-    return np.asarray(jax.jit(jax.vmap(sampler))(jax.random.split(jax.random.key(5), count)), float)
+    return np.asarray(run_once(jax.vmap(sampler), jax.random.split(jax.random.key(5), count)), float)

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from adfpp.engine.derivatives import jacobian
+from adfpp.engine.compilation import run_once
+from adfpp.engine.derivatives import value_and_jacobian
 from adfpp.engine.families import Block
 from adfpp.model.priors.density import prior_draws
 
@@ -124,7 +125,7 @@ def _scalars(components: Sequence[Component], log_prior: LogPrior, size: int, dt
 
         return jax.jvp(slope, (theta,), (ones,))
 
-    slopes, curvatures = (np.asarray(a, float) for a in jax.jit(jax.vmap(derivatives))(jnp.asarray(_POINTS, dtype)))
+    slopes, curvatures = (np.asarray(a, float) for a in run_once(jax.vmap(derivatives), jnp.asarray(_POINTS, dtype)))
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.abs(curvatures - curvatures[0]).max(0)
         gaussian = (curvatures[0] < 0) & (spread <= tight(dtype) * np.abs(curvatures[0])) & np.isfinite(slopes).all(0)
@@ -221,8 +222,7 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Blo
     points = np.random.default_rng(4).normal(size=(2, d))
     gradient = jax.grad(log_density)
     slopes, hessians = (
-        np.asarray(a, float)
-        for a in jax.jit(jax.vmap(lambda u: (gradient(u), jacobian(gradient)(u))))(jnp.asarray(points, dtype))
+        np.asarray(a, float) for a in run_once(jax.vmap(value_and_jacobian(gradient)), jnp.asarray(points, dtype))
     )
     change = np.abs(hessians[0] - hessians[1]).max()
     if not np.isfinite(hessians).all() or change > tight(dtype) * np.abs(hessians[0]).max():

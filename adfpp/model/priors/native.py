@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from adfpp.engine.compilation import run_once
 from adfpp.engine.families.product.components import own_moments
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.model.arguments import ModelError
@@ -89,7 +90,7 @@ def _linear(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Natural parameters ``(n, numbers)`` by least squares, and whether the log prior is linear in the statistics."""
     points = jnp.asarray(family.probes(), dtype)
-    logs = jax.jit(jax.vmap(lambda s: at(jnp.broadcast_to(s, (count, family.dim)))))(points)
+    logs = run_once(jax.vmap(lambda s: at(jnp.broadcast_to(s, (count, family.dim)))), points)
     even = jnp.ones(family.numbers, dtype)
     ratio = np.asarray(logs, float) - np.asarray(family.log_prob(even, points), float)[:, None]
     features = np.concatenate([np.ones((len(points), 1)), np.asarray(family.stats(points), float)], 1)
@@ -102,7 +103,7 @@ def _linear(
     # The log prior must also be linear where the fitted member has its mass.
     members = jnp.asarray(np.where(exact[:, None], natural, 1.0), dtype)
     values = family.sample(jax.random.key(7), members, (32,))  # (32, n, dim)
-    ratio = np.asarray(jax.jit(jax.vmap(at))(values), float) - np.asarray(family.log_prob(even, values), float)
+    ratio = np.asarray(run_once(jax.vmap(at), values), float) - np.asarray(family.log_prob(even, values), float)
     fitted = slopes[0] + np.einsum("snj,nj->sn", np.asarray(family.stats(values), float), slopes[1:].T)
     return natural, exact & (np.abs(ratio - fitted) <= 8.0 * tight(dtype) * (1.0 + np.abs(ratio))).all(0)
 
@@ -134,7 +135,7 @@ def _projected(
     def log_ratio(s: jax.Array) -> jax.Array:
         return at(jnp.broadcast_to(s, (count, family.dim)))[c] - family.log_prob(start, s)
 
-    _, natural, error = jax.jit(lambda: own_moments(family, start, log_ratio))()
+    _, natural, error = run_once(lambda: own_moments(family, start, log_ratio))
     if not float(error) < (1e-5 if dtype == jnp.float64 else 1e-2):
         _refuse_tails(latent)
     return np.asarray(natural, float)

@@ -6,8 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adfpp.engine.trace import Trace, trace
+from adfpp.engine.trace.interpret import evaluate, read
 
 Array = Any
 
@@ -200,3 +202,21 @@ def traced(name: str, look_inside: bool = True) -> Trace:
     """The trace of one of the programs."""
     f = PROGRAMS[name]
     return trace(lambda *a: [jnp.asarray(f(*a))], THETA, ROW, CODE, look_inside=look_inside)
+
+
+NUMBERS = 30  # of θ, for functions of θ and of a place
+OfPlaces = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def rewritten(f: OfPlaces) -> tuple[Any, Callable[..., np.ndarray]]:
+    """The trace of a function, and the function that it computes."""
+    traced = trace(
+        lambda u, i: [f(u, i)], jax.ShapeDtypeStruct((NUMBERS,), jnp.float64), jax.ShapeDtypeStruct((1,), int)
+    )
+
+    def values(u: np.ndarray, i: np.ndarray) -> np.ndarray:
+        env = traced.environment([i]) | {traced.theta: jnp.asarray(u)}
+        evaluate(traced.equations, env)
+        return np.asarray(read(traced.outputs[0], env))
+
+    return traced, values

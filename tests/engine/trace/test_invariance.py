@@ -72,3 +72,19 @@ def test_nothing_is_concluded_from_a_factor_that_random_rows_make_impossible():
             lambda inputs, h, e: tail(*inputs).log_factor(h, e), K, 1, traced.inputs, np.dtype(np.float64)
         )
         assert found is None
+
+
+def branching(threshold: float) -> Callable[[Array, Array], Array]:
+    """A softmax whose first logit counts twice once the logits are large: then a common shift matters."""
+    return lambda h, label: softmax(h + jnp.where(jnp.sum(h) > threshold, 1.0, 0.0) * h * jnp.eye(K)[0], label)
+
+
+@pytest.mark.parametrize(("threshold", "numbers"), [(12.0, None), (1e4, K - 1)])
+def test_a_branch_beyond_the_random_gradients_is_seen_in_the_values(threshold: float, numbers: int | None):
+    """The sum of four standard normal numbers is below 12 in all but one of a billion draws; 1e4 is out of reach."""
+    factor, dtype = branching(threshold), np.dtype(np.float64)
+    row = jax.ShapeDtypeStruct((1,), np.int64)
+    traced = trace(lambda h, label: [factor(h, label[0]).reshape(1)], jax.ShapeDtypeStruct((K,), dtype), row)
+    tail = Tail(traced, [smallest_cut(traced, traced.outputs[0], 0)], traced.outputs[0], [0])
+    reduced = reduced_field(lambda inputs, h, e: tail(*inputs).log_factor(h, e), K, 1, traced.inputs, dtype)
+    assert (None if reduced is None else reduced.matrix.shape[0]) == numbers

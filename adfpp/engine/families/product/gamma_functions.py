@@ -10,6 +10,7 @@ each other. All functions are elementwise.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +28,24 @@ _R_SERIES = tuple(b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)
 
 def _series(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
     """Σ c_n x^n, from n = 0."""
+    return _polynomial(tuple(coefficients), x)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
+    """Σ c_n x^n by Horner's scheme, whose derivatives are polynomials again: much shorter programs than JAX's own."""
     total = jnp.full_like(x, coefficients[-1])
     for c in coefficients[-2::-1]:
         total = total * x + c
     return total
+
+
+@_polynomial.defjvp
+def _polynomial_jvp(
+    coefficients: tuple[float, ...], given: tuple[jax.Array], change: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    slope = tuple(n * c for n, c in enumerate(coefficients))[1:] or (0.0,)
+    return _polynomial(coefficients, *given), _polynomial(slope, *given) * change[0]
 
 
 def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -76,11 +91,11 @@ def stirling_rest(a: jax.Array) -> jax.Array:
 
 def _log_steps(a: jax.Array, d: ArrayLike = 0.0) -> jax.Array:
     """The log of ``(a + d) (a + d + 1) … (a + d + 9)``, or with d of its ratio to the same product without d."""
-    raw = isinstance(d, float)
-    factors = [a + i if raw else 1.0 + d / (a + i) for i in range(_SHIFT)]
-    # a few logarithms of products; the first factor may be very small or large, and the others in pairs and threes
-    parts = [factors[0], *(math.prod(factors[i : i + 3]) for i in range(1, _SHIFT, 3))]
-    return sum((jnp.log(part) for part in parts[1:]), jnp.log(parts[0]))
+    a = a[..., None] + np.arange(_SHIFT, dtype=a.dtype)
+    factors = a if isinstance(d, float) else 1.0 + jnp.asarray(d)[..., None] / a
+    # a few logarithms of products; the first factor may be very small or large, and the others in threes
+    threes = factors[..., 1::3] * factors[..., 2::3] * factors[..., 3::3]
+    return jnp.sum(jnp.log(threes), -1) + jnp.log(factors[..., 0])
 
 
 def _shifted(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
