@@ -161,6 +161,8 @@ def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
         label = f"argument {name!r}" + (f", leaf {i - layout.names.index(name)}" if several else "")
         if kind == "fixed":
             yield label, {"kind": kind, "value": _digested(next(fixed))}
+        elif kind == "count":
+            yield label, {"kind": kind}
         else:
             shape = next(rows if kind == "row" else shared)
             yield label, {"kind": kind, "shape": list(shape.shape), "dtype": str(shape.dtype)}

@@ -213,7 +213,7 @@ class ADF(Learner):
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self.without_dt(kwargs)
-        call = self.resolve(args, kwargs, going_on=True)
+        call = self.resolve(args, kwargs, state)
         self.session.refuse_foreign(state, call.program)
         if not call.entry.checked and not isinstance(state.belief.mean, Tracer):
             self.session.check(call)
@@ -307,7 +307,7 @@ class ADF(Learner):
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
             raise ValueError("Give either state (to continue) or prior (to start), not both.")
-        call = self.resolve(args, kwargs)
+        call = self.resolve(args, kwargs, state)
         program, rows = call.program, call.rows
         self.session.refuse_foreign(state, program)
         self.session.check(call)
@@ -365,7 +365,7 @@ class ADF(Learner):
         """
         state = cast(ADFState, state_of(state, ADFState))
         belief = state.belief
-        call = self.resolve(args, self.without_dt(kwargs)[0])
+        call = self.resolve(args, self.without_dt(kwargs)[0], state)
         self.session.refuse_foreign(state, call.program)
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 

@@ -145,7 +145,7 @@ def explanation(program: Program, prior: Prior) -> Explanation:
     return Explanation(
         tuple(plans),
         tuple(_plan_of(family, g) for g in program.factors),
-        program.layout.named("row"),
+        program.layout.carriers,
         fixed,
         family.name,
         program.size,

@@ -61,9 +61,9 @@ class Learner:
         """The keyword arguments that make an equal learner of the same model."""
         raise NotImplementedError
 
-    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool = False) -> Call:
-        """Finds the program of a call of this learner, its rows and its shared arrays."""
-        return self.session.resolve(args, kwargs, going_on)
+    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], state: Any = None) -> Call:
+        """Finds the program of a call of this learner, its rows and its shared arrays; ``state`` is continued."""
+        return self.session.resolve(args, kwargs, state)
 
     def _explain(self, prior: GivenPrior, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Explanation:
         call = self.resolve(args, kwargs)

@@ -19,6 +19,10 @@ class ModelError(ValueError):
     """A model that cannot be learned row by row; the message names the latent or observation, cause and remedy."""
 
 
+class ValueNeeded(ModelError):
+    """A model that reads the value of an array that is not known while the model is traced."""
+
+
 class Bound(NamedTuple):
     """A call's arguments, bound to the names of the model's parameters.
 

@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
-from adfpp.model.arguments import Bound, Model, ModelError, bind, canonical_dtype
+from adfpp.model.arguments import Bound, Model, ModelError, ValueNeeded, bind, canonical_dtype
 from adfpp.model.constants import constant_observations
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
-from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words
+from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words, with_counts
 from adfpp.model.local import local_latents
 from adfpp.model.location import first_line, raised_at
 from adfpp.model.observations import RowModel, traced_factors
 from adfpp.model.outline import Outlines, outline
 from adfpp.model.program import Program
 from adfpp.model.reference import ModelReference
-from adfpp.model.refusals import plates_in_words, refuse_changes, refuse_dynamic_supports, refuse_stretched
+from adfpp.model.refusals import (
+    follow_rows,
+    plates_in_words,
+    refuse_changes,
+    refuse_dynamic_supports,
+    refuse_stretched,
+)
+from adfpp.model.sizes import SizedModel, with_sizes
 
 
 def read(
@@ -47,20 +55,24 @@ def read(
     """
     bound = bind(model, args, kwargs)
     refuse_empty(bound)
-    whole = _outline_of_call(model, bound)
+    try:
+        whole = _outline_of_call(model, bound)
+    except ValueNeeded as error:
+        model = with_sizes(model, bound.arguments, error)
+        whole = _outline_of_call(model, bound)
     layout = find_layout(whole, bound, rows)
     row_arrays, shared_arrays = layout.split(bound.leaves)
     count = row_arrays[0].shape[0]
-    refuse_stretched(whole, count, bound)
-    one, two = (_outline_of_rows(model, bound, layout, whole, length) for length in (1, 2))
-    constants = constant_observations(model, bound, layout, (whole, one, two))
+    layout, one, two = _outlines_of_rows(model, bound, layout, whole, count)
+    constants = frozenset() if layout.whole else constant_observations(model, bound, layout, (whole, one, two))
     whole, one, two = (outlines.without(constants) for outlines in (whole, one, two))
     _refuse_unobserved(whole)
-    local = local_latents(whole, count, one, two)
+    local = () if layout.whole else local_latents(whole, count, one, two)
     local_names = frozenset(s.name for s in local)
     asked = family if family is not None else Full()
     native = native_families(asked, {n: s for n, s in whole.latents.items() if n not in local_names})
-    refuse_changes(whole, count, one, two, local_names)
+    if not layout.whole:
+        refuse_changes(whole, count, one, two, local_names)
 
     dtype = jnp.zeros(()).dtype
     row_shapes = tuple(jax.ShapeDtypeStruct(a.shape[1:], canonical_dtype(a)) for a in row_arrays)
@@ -78,6 +90,8 @@ def read(
     row_model = row_model.planned(dtype, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
+    if isinstance(model, SizedModel):
+        pinned = tuple(np.asarray(a) for a in shared_arrays)
     return Program(
         model,
         layout,
@@ -149,6 +163,34 @@ def _refuse_unobserved(whole: Outlines) -> None:
             "The model has no observation, so there is nothing to learn from. Pass the data that numpyro.sample(..., "
             "obs=...) expects (was it left at None?)."
         )
+
+
+def _outlines_of_rows(
+    model: Model, bound: Bound, layout: Layout, whole: Outlines, count: int
+) -> tuple[Layout, Outlines, Outlines]:
+    """The shapes of the model on one row and on two rows.
+
+    If the observations do not follow the rows, because a whole number among the arguments sizes their plate, the layout
+    that is returned has this number as a count.
+    """
+    if layout.whole:
+        return layout, whole, whole
+    refuse_stretched(whole, count, bound)
+    failed: ModelError | None = None
+    first: tuple[Layout, Outlines, Outlines] | None = None
+    for candidate in (layout, *with_counts(layout, bound.leaves, count)):
+        try:
+            one, two = (_outline_of_rows(model, bound, candidate, whole, length) for length in (1, 2))
+        except ModelError as error:
+            failed = failed or error
+            continue
+        first = first or (candidate, one, two)
+        if follow_rows(one, two):
+            return candidate, one, two
+    if failed is not None:
+        raise failed
+    assert first is not None
+    return first
 
 
 def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines, length: int) -> Outlines:
