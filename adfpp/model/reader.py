@@ -87,7 +87,7 @@ def read(
     )
     row_model = RowModel(model, layout, latents, local, constants=constants)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
-    row_model = row_model.planned(dtype, inputs)
+    row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
     if isinstance(model, SizedModel):
