@@ -72,3 +72,15 @@ def test_nothing_is_concluded_from_a_factor_that_random_rows_make_impossible():
             lambda inputs, h, e: tail(*inputs).log_factor(h, e), K, 1, traced.inputs, np.dtype(np.float64)
         )
         assert found is None
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_a_direction_that_matters_to_one_element_alone_is_kept(reads_all: bool) -> None:
+    """As the start of a series, which only its first step reads."""
+    traced = trace(lambda h: [h], jax.ShapeDtypeStruct((2,), np.dtype(np.float64)))
+
+    def log_factor(inputs: Array, h: Array, e: Array) -> Array:
+        return -jnp.cosh(h[0]) - jnp.where((e == 7) & reads_all, h[1] ** 2, 0.0)
+
+    reduced = reduced_field(log_factor, 2, 100, traced.inputs, np.dtype(np.float64))
+    assert reads_all == (reduced is None)
