@@ -213,7 +213,7 @@ class Session:
         program = known.entry.program
         if not key[1]:
             names = [n for kind in ("row", "shared") for n in program.layout.leaf_names(kind)]
-            refuse_overflow(names, [*rows, *shared])
+            refuse_overflow(names, [leaves[i] for i in (*known.rows, *known.shared)])
         if program.pinned is not None and not call.traced and not program.fits(shared):
             _refuse_pinned(call)
         return call
@@ -268,7 +268,7 @@ class Session:
 
     def _explain_mismatch(self, names: list[str], leaves: list[object]) -> None:
         """Raises if the rows of an argument do not have the shape of the stream's first rows."""
-        if self.latest is None:
+        if self.latest is None or self.latest.layout.whole:
             return
         layout = self.latest.layout
         row_names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]

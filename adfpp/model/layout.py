@@ -114,8 +114,8 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
             raise ModelError(
                 f"No argument carries rows for the observations {sorted(whole.observations)}: their plates are "
                 f"{plates}, the arrays' shapes {shapes}. Size the data plate from an argument, numpyro.plate('rows', "
-                "x.shape[0]), and pass the data as arguments, rows along the leading axis. If the model has few "
-                "latents, its whole data can be one row: rows=()."
+                "x.shape[0]), and pass the data as arguments, rows along the leading axis. If the rows belong together, "
+                "and the model has few latents, take all data of a call as one row: rows=()."
             )
         carries = [is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == n for leaf in leaves]
     kinds = tuple(

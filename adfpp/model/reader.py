@@ -24,6 +24,8 @@ from adfpp.model.program import Program
 from adfpp.model.reference import ModelReference
 from adfpp.model.refusals import (
     follow_rows,
+    numbers_of,
+    one_row_advice,
     plates_in_words,
     refuse_changes,
     refuse_dynamic_supports,
@@ -204,7 +206,8 @@ def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines
             f"{_in_words(error)} It runs on all rows, but not on {'a single row' if length == 1 else 'two rows'} of "
             f"{', '.join(layout.named('row'))}. Size the data plate and all shapes from the arguments "
             f"(numpyro.plate('rows', x.shape[0]); here {plates_in_words(whole)}), and say which arguments carry rows "
-            "with rows=(...) if others were taken for them."
+            "with rows=(...) if others were taken for them. If a row's density reads the rows before it, pass earlier "
+            f"values as columns of their own (y_before=...).{one_row_advice(numbers_of(whole))}"
         ) from error
 
 

@@ -17,6 +17,27 @@ from adfpp.model.layout import leading_lengths
 from adfpp.model.outline import Outlines
 from adfpp.model.visit import Visit
 
+_FEW = 8  # numbers of all latents up to which quasi-Monte-Carlo integrals over all of them were tried
+
+
+def one_row_advice(numbers: int) -> str:
+    """What to do with rows that belong together, if the model has few enough parameters; else nothing.
+
+    Args:
+        numbers: The number of unconstrained numbers of all latents.
+    """
+    if numbers > _FEW:
+        return ""
+    return (
+        f" If the rows belong together, as in a Gaussian process or a hidden Markov model, take all data of a call as "
+        f"one row: rows=(). Its integral is over at most {numbers} numbers, those of all latents."
+    )
+
+
+def numbers_of(whole: Outlines) -> int:
+    """The number of unconstrained numbers of all latents."""
+    return sum(math.prod(v.shape if v.discrete else v.unconstrained_shape) for v in whole.latents.values())
+
 
 def refuse_stretched(whole: Outlines, rows: int, bound: Bound) -> None:
     """Refuses a single observed value that would be broadcast over the rows."""
@@ -74,6 +95,7 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
                     f"Latent {name!r} changes with the number of rows: {shapes}{inside}. A latent of single rows must "
                     "have one entry for each row, along one axis: draw it inside the data plate. If it has one element "
                     "for each group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
+                    f"{one_row_advice(numbers_of(whole))}"
                 )
     for name in [*one.latents, *two.latents]:
         if name not in whole.latents:
@@ -91,7 +113,9 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
             )
             raise ModelError(
                 f"Observation {name!r} does not follow the rows: {plate} even when the model gets one row. Size the "
-                "plate from an argument, e.g. numpyro.plate('rows', x.shape[0])."
+                "plate from an argument, e.g. numpyro.plate('rows', x.shape[0]). If a row's density reads the rows "
+                "before it, pass earlier values as columns of their own (y_before=...)."
+                f"{one_row_advice(numbers_of(whole))}"
             )
 
 

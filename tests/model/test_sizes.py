@@ -1,0 +1,155 @@
+"""Sizes that a model reads out of its data: those of the first data stay, whatever rows come later."""
+
+import pickle
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import adfpp
+from tests.model.common import GROUP, KEY, ROWS, SCALE, Array, Y, refusal, rows, sample, says
+
+COUNTS: dict[str, Callable[[Array], int]] = {
+    "np.unique": lambda g: len(np.unique(g)),
+    "np.max": lambda g: np.max(g) + 1,
+    "int(np.max)": lambda g: int(np.max(g)) + 1,
+    "max": lambda g: g.max() + 1,
+    "bincount": lambda g: len(np.bincount(g)),
+    "int(jnp.max)": lambda g: int(jnp.max(g)) + 1,
+    "difference": lambda g: int(jax.nn.relu(jnp.max(g) - jnp.min(g))) + 1,
+}
+FIVE = np.array([0, 1, 2, 3, 4, 0])
+
+
+def means(count: Callable[[Array], int]) -> Callable[..., None]:
+    """A mean for each group; the posterior is known."""
+
+    def model(group: Array, y: Array | None = None) -> None:
+        with numpyro.plate("groups", count(group)):
+            z = sample("z", dist.Normal(0, 1))
+        with rows(group):
+            sample("y", dist.Normal(z[group], SCALE), obs=y)
+
+    return model
+
+
+def counted(group: Array, y: Array | None = None) -> None:
+    """The same at the top level of a module, so that it has an import path."""
+    means(COUNTS["np.unique"])(group, y=y)
+
+
+def exact(group: np.ndarray, y: np.ndarray, groups: int) -> np.ndarray:
+    """Posterior means of the groups."""
+    counts = np.bincount(group, minlength=groups)
+    return np.bincount(group, y, groups) / (counts + SCALE**2)
+
+
+@pytest.mark.parametrize("how", COUNTS)
+def test_a_number_of_groups_is_read_out_of_all_data(how: str) -> None:
+    """Batches that lack some groups are learned with the same number of groups."""
+    adf = adfpp.ADF(means(COUNTS[how]))
+    state = adf.init(KEY, GROUP, y=Y)
+    state, _ = adf.update(state, GROUP[:1], y=Y[:1])
+    state, info = adf.update(state, GROUP[1:], y=Y[1:])
+    assert np.all(np.asarray(info.status) == adfpp.Status.OK)
+    np.testing.assert_allclose(state.belief.mean, exact(GROUP, Y, 3), atol=1e-10)
+
+
+def test_a_group_that_the_first_data_lack_is_refused() -> None:
+    """And so it is not taken for the last group."""
+    adf = adfpp.ADF(counted)
+    before = adf.init(KEY, GROUP, y=Y)
+    state, info = adf.update(before, np.array([3, 0]), y=Y[:2])
+    assert np.asarray(info.status).tolist() == [adfpp.Status.OUT_OF_SUPPORT, adfpp.Status.OK]
+    np.testing.assert_allclose(state.belief.mean, exact(np.array([0]), Y[1:2], 3), atol=1e-10)
+
+
+def test_data_with_another_number_of_groups_are_another_program() -> None:
+    """Of the same shapes, in one learner; each state goes on with its own."""
+    adf = adfpp.ADF(counted)
+    three, five = adf.init(KEY, GROUP, y=Y), adf.init(KEY, FIVE, y=Y)
+    assert (three.belief.mean.shape, five.belief.mean.shape) == ((3,), (5,))
+    three, _ = adf.update(three, GROUP, y=Y)
+    five, _ = adf.update(five, FIVE, y=Y)
+    np.testing.assert_allclose(three.belief.mean, exact(GROUP, Y, 3), atol=1e-10)
+    np.testing.assert_allclose(five.belief.mean, exact(FIVE, Y, 5), atol=1e-10)
+    _, info = adf.update(three, FIVE, y=Y)
+    assert (np.asarray(info.status) == adfpp.Status.OUT_OF_SUPPORT).tolist() == (FIVE > 2).tolist()
+    with pytest.raises(adfpp.ModelError, match="sizes"):
+        adfpp.ADF(means(COUNTS["np.unique"])).update(three, FIVE, y=Y)
+
+
+def test_a_run_goes_on_with_fewer_groups() -> None:
+    """The sizes are those of the state, and the result of EP has them, too."""
+    adf = adfpp.ADF(counted)
+    result = adf.run(KEY, GROUP, y=Y, progress_bar=False)
+    result = adf.run(KEY, np.array([1, 1]), y=np.ones(2), state=result, progress_bar=False)
+    expected = exact(np.append(GROUP, [1, 1]), np.append(Y, [1.0, 1.0]), 3)
+    np.testing.assert_allclose(result.state.belief.mean, expected, atol=1e-10)
+    ep = adfpp.EP(counted).run(KEY, GROUP, y=Y, progress_bar=False)
+    np.testing.assert_allclose(ep.state.belief.mean, exact(GROUP, Y, 3), atol=1e-10)
+
+
+def test_a_pickled_learner_keeps_the_sizes() -> None:
+    """Although the rows that it gets have one group."""
+    adf = adfpp.ADF(counted)
+    state = adf.init(KEY, GROUP, y=Y)
+    again, state = pickle.loads(pickle.dumps((adf, state)))
+    state, _ = again.update(state, GROUP[:1], y=Y[:1])
+    np.testing.assert_allclose(state.belief.mean, exact(GROUP[:1], Y[:1], 3), atol=1e-10)
+
+
+def test_the_plan_says_what_was_read() -> None:
+    """A count is named with its value, and labels with their number."""
+    assert "np.unique = 3 values" in str(adfpp.ADF(counted).explain(GROUP, y=Y))
+    assert "np.max = 2" in adfpp.ADF(means(COUNTS["np.max"])).explain(GROUP, y=Y).sizes
+    assert "sizes" not in str(adfpp.ADF(means(lambda group: 3)).explain(GROUP, y=Y))
+
+
+def test_a_shared_array_that_sizes_were_read_out_of_may_not_change() -> None:
+    """The sizes would be old ones."""
+
+    def model(x: Array, knots: Array, y: Array | None = None) -> None:
+        z = sample("z", dist.Normal(0, 1).expand([len(np.unique(knots))]))
+        with rows(x):
+            sample("y", dist.Normal(x * z.sum(), SCALE), obs=y)
+
+    adf = adfpp.ADF(model)
+    state = adf.init(KEY, Y, np.array([1.0, 2.0, 2.0]), y=Y)
+    assert state.belief.mean.shape == (2,)
+    with pytest.raises(adfpp.ModelError, match="'knots'.*np.unique"):
+        adf.update(state, Y, np.array([1.0, 2.0, 3.0]), y=Y)
+
+
+def test_refuses_sizes_of_shapes_alone() -> None:
+    """There are no values to count."""
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (GROUP, Y)]
+    with pytest.raises(adfpp.ModelError, match=r"np\.unique"):
+        adfpp.ADF(means(COUNTS["np.unique"])).explain(*shapes)
+
+
+def test_refuses_a_number_read_out_of_a_latent() -> None:
+    """It is not the same in every run."""
+
+    def model(group: Array, y: Array | None = None) -> None:
+        mu = sample("mu", dist.Normal(0, 1))
+        n = len(np.unique(group)) + int(jnp.floor(mu))
+        with rows(group):
+            sample("y", dist.Normal(mu + n, SCALE), obs=y)
+
+    says(refusal(model, GROUP, y=Y), "value", "latents", "after latent 'mu'")
+
+
+def test_refuses_rows_that_a_size_ties_together() -> None:
+    """The number of rows is no size of one row."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", int(jnp.sum(x == x))):
+            sample("y", dist.Normal(w, SCALE), obs=y)
+
+    says(refusal(model, Y, y=Y), "not on two rows", "plate", str(ROWS))
