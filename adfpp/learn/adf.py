@@ -4,7 +4,6 @@ The projection gives the member of the family that is nearest to the updated bel
 """
 
 import contextlib
-import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from adfpp.learn.stream import (
     warn_of_priors,
 )
 from adfpp.model import Model, ModelError, Program, local_posterior
+from adfpp.model.arguments import signature_of
 from adfpp.model.environment import Same
 
 ADFInfo = RowInfo
@@ -136,7 +136,7 @@ class ADF(Learner):
         """Checks the options. The model is read at the first call with data, which shows the shapes."""
         super().__init__(model, family, moments, rows, revisited=False)
         self.dynamics = dynamics if dynamics is not None else Static()
-        self._takes_dt = "dt" in inspect.signature(model).parameters
+        self._takes_dt = "dt" in signature_of(model).parameters
         self._lengths: Counter[int] = Counter()
         self.motion = Same(self.dynamics)
 

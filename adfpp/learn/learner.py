@@ -14,6 +14,7 @@ from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.session import Call, Session
 from adfpp.model import Model, Program
+from adfpp.model.arguments import signature_of
 from adfpp.model.reference import ModelReference
 
 
@@ -45,7 +46,7 @@ class Learner:
         self.moments = moments_named(moments)
         self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
         self._revisited = revisited
-        clashes = sorted(_option_names(type(self)) & set(inspect.signature(model).parameters))
+        clashes = sorted(_option_names(type(self)) & set(signature_of(model).parameters))
         if clashes:
             kind = type(self).__name__
             raise ValueError(

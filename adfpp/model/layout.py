@@ -51,7 +51,7 @@ class Layout:
     def rebuild(self, rows: Sequence[object], shared: Sequence[object]) -> dict[str, Any]:
         """The bound arguments, made of these arrays and the fixed values; narrow integers are widened."""
         pools = {"row": map(widened, rows), "shared": map(widened, shared), "fixed": iter(self.fixed)}
-        length = np.shape(rows[0])[0] if "count" in self.kinds else None
+        length = jax.typeof(rows[0]).shape[0] if "count" in self.kinds else None
         leaves = [length if k == "count" else next(pools[k]) for k in self.kinds]
         return jax.tree.unflatten(self.treedef, leaves)
 
@@ -114,8 +114,8 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
             raise ModelError(
                 f"No argument carries rows for the observations {sorted(whole.observations)}: their plates are "
                 f"{plates}, the arrays' shapes {shapes}. Size the data plate from an argument, numpyro.plate('rows', "
-                "x.shape[0]), and pass the data as arguments, rows along the leading axis. If the rows belong together, "
-                "and the model has few latents, take all data of a call as one row: rows=()."
+                "x.shape[0]), and pass the data as arguments, rows along the leading axis. If the rows belong "
+                "together, and the model has few latents, take all data of a call as one row: rows=()."
             )
         carries = [is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == n for leaf in leaves]
     kinds = tuple(

@@ -22,7 +22,7 @@ from jax.core import Trace, Tracer
 from numpyro.primitives import Messenger
 from typing_extensions import override
 
-from adfpp.model.arguments import Model, ModelError, ValueNeeded, is_array
+from adfpp.model.arguments import Model, ModelError, ValueNeeded, is_array, signature_of
 from adfpp.model.reference import model_name
 
 try:
@@ -48,7 +48,7 @@ class SizedModel:
     def __init__(self, model: Model, answers: Sequence[Answer]) -> None:
         functools.update_wrapper(self, model)
         self.model, self.answers = model, tuple(answers)
-        self.__qualname__ = model_name(model)
+        self.__qualname__, self.__signature__ = model_name(model), signature_of(model)
 
     def __call__(self, *args: object, **kwargs: object) -> None:
         """Runs the model with these answers."""
@@ -104,10 +104,10 @@ def recorded(model: Model, arguments: Mapping[str, object]) -> SizedModel:
 
     book = _Recorded()
 
-    @functools.wraps(model)
     def watched(*args: object, **kwargs: object) -> None:
         _run(model, args, kwargs, book)
 
+    vars(watched)["__signature__"] = signature_of(model)
     visit(watched, arguments)
     return SizedModel(model, book.answers)
 

@@ -9,6 +9,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
+from numpyro.infer.reparam import LocScaleReparam
 
 import adfpp
 from tests.model.common import GROUP, KEY, ROWS, SCALE, Array, Y, refusal, rows, sample, says
@@ -153,3 +155,86 @@ def test_refuses_rows_that_a_size_ties_together() -> None:
             sample("y", dist.Normal(w, SCALE), obs=y)
 
     says(refusal(model, Y, y=Y), "not on two rows", "plate", str(ROWS))
+
+
+# ------------------------------------------------------------------------------------------ examples of NumPyro
+
+
+def annotation(positions: Array, annotations: Array, sizes: tuple[int, int] | None = None) -> None:
+    """Annotators with confusion matrices; the true class of an item is summed out."""
+    annotators, classes = sizes or (int(np.max(positions)) + 1, int(np.max(annotations)) + 1)
+    items, places = annotations.shape
+    with numpyro.plate("annotator", annotators, dim=-2), numpyro.plate("class", classes):
+        beta = sample("beta", dist.Dirichlet(jnp.ones(classes)))
+    pi = sample("pi", dist.Dirichlet(jnp.ones(classes)))
+    with numpyro.plate("item", items, dim=-2):
+        c = sample("c", dist.Categorical(pi))
+        with numpyro.plate("position", places):
+            sample("y", dist.Categorical(beta[positions, c]), obs=annotations)
+
+
+@handlers.reparam(config={name: LocScaleReparam(0) for name in ("region", "area", "age_steps", "year_steps")})
+def mortality(
+    age: Array,
+    area: Array,
+    year: Array,
+    lookup: Array,
+    population: Array,
+    deaths: Array | None = None,
+    sizes: tuple[int, int, int, int] | None = None,
+) -> None:
+    """Random walks over ages and years, and areas in regions; ``lookup`` has the region of each area."""
+    found = sizes or tuple(len(np.unique(a)) for a in (lookup, area, age, year))
+    regions, areas, ages, years = found
+    scales = [sample(f"sigma_{name}", dist.HalfNormal(1.0)) for name in ("region", "area", "age", "year")]
+    with numpyro.plate("regions", regions, dim=-2):
+        of_region = sample("region", dist.Normal(0, scales[0]))
+    with numpyro.plate("areas", areas, dim=-2):
+        of_area = sample("area", dist.Normal(of_region[lookup], scales[1]))
+    with numpyro.plate("ages", ages, dim=-3):
+        steps = jnp.pad(jnp.broadcast_to(scales[2], ages - 1), (1, 0), constant_values=10.0)[:, None, None]
+        of_age = jnp.cumsum(sample("age_steps", dist.Normal(0, steps)), -3)
+    with numpyro.plate("years", years - 1, dim=-1):
+        of_year = jnp.pad(jnp.cumsum(sample("year_steps", dist.Normal(0, scales[3])), -1), (1, 0))
+    rate = (of_age + of_area + of_year)[age, area, year]
+    with numpyro.plate("N", len(population)):
+        sample("deaths", dist.Binomial(population, logits=rate), obs=deaths)
+
+
+def truncated(num_observations: int, low: float, x: Array | None = None, sizes: None = None) -> None:
+    """The number of observations is an argument, so that the model can simulate, too."""
+    del sizes
+    loc, scale = sample("loc", dist.Normal()), sample("scale", dist.LogNormal())
+    with numpyro.plate("observations", num_observations):
+        sample("x", dist.TruncatedNormal(loc, scale, low=low), obs=x)
+
+
+_CODES = np.stack(np.meshgrid(*map(np.arange, (3, 4, 3)), indexing="ij"), -1).reshape(-1, 3)
+EXAMPLES: dict[str, tuple[Callable[..., None], tuple[object, ...], object, int]] = {
+    "annotation": (
+        annotation,
+        (np.array([0, 0, 1, 2]), np.array([[0, 0, 1, 0], [1, 1, 1, 0], [0, 1, 0, 0]])),
+        (3, 2),
+        7,
+    ),
+    "mortality": (
+        mortality,
+        (*_CODES.T, np.array([0, 0, 1, 1]), np.full(36, 50), np.arange(36) % 7 + 1),
+        (2, 4, 3, 3),
+        4 + 2 + 4 + 3 + 2,
+    ),
+    "truncated": (truncated, (8, -1.2, np.linspace(-1.0, 2.0, 8)), None, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_of_numpyro_learn_as_with_given_sizes(name: str) -> None:
+    """The same belief as of a model that is told its sizes; NumPyro's documentation has the examples."""
+    model, data, sizes, numbers = EXAMPLES[name]
+    adf = adfpp.ADF(model)
+    found, info = adf.update(adf.init(KEY, *data), *data)
+    assert found.belief.mean.shape == (numbers,)
+    told, expected = adf.update(adf.init(KEY, *data, sizes=sizes), *data, sizes=sizes)
+    np.testing.assert_allclose(info.log_z, expected.log_z, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.belief.mean, told.belief.mean, rtol=1e-9, atol=1e-9)
