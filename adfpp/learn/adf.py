@@ -122,7 +122,8 @@ class ADF(Learner):
         moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
         dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it does not move
             when None.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
     """
 
     def __init__(

@@ -27,7 +27,8 @@ class Learner:
         model: An ordinary NumPyro model.
         family: The family as the user gave it.
         moments: The moment rules as the user gave them.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
         revisited: Whether priors that are matched by moments are factors, which are visited repeatedly.
     """
 

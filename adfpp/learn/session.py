@@ -148,7 +148,8 @@ class Session:
 
     Args:
         model: The NumPyro model.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
         moments: How tilted moments are computed.
         family: How the belief is stored, as the user gave it.
 

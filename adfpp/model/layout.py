@@ -91,6 +91,7 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
         whole: The model's latents and observations on all rows of the call.
         bound: The arguments of the call.
         rows: Parameters that carry rows; None to take the arrays that are as long as the plate of the observations.
+            Without any, the whole call is one row.
 
     Raises:
         ModelError: When no argument carries rows, or the arguments named in ``rows`` do not fit.

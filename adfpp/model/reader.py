@@ -48,7 +48,7 @@ def read(
         model: The NumPyro model.
         args: Its positional arguments, as for NUTS. Arrays of rows may be given as ``jax.ShapeDtypeStruct``.
         kwargs: Its keyword arguments.
-        rows: Parameters that carry rows; None to find them from the model.
+        rows: Parameters that carry rows; None to find them from the model, and none if the whole call is one row.
         moments: How tilted moments are computed.
         family: The family of the belief: one for all latents, or by latent; a full Gaussian when None.
 

@@ -130,7 +130,8 @@ class EP(Learner):
         max_sweeps: The largest number of sweeps.
         batch_size: Number of rows visited at a time by "minibatch" and "stochastic".
         window: Number of rows that keep their sites under "window".
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
     """
 
     def __init__(
