@@ -13,7 +13,8 @@ from numpyro import handlers
 from numpyro.infer.reparam import LocScaleReparam
 
 import adfpp
-from tests.model.common import GROUP, KEY, ROWS, SCALE, Array, Y, refusal, rows, sample, says
+from adfpp.model import Joint
+from tests.model.common import GROUP, KEY, ROWS, SCALE, Array, Y, program, refusal, rows, sample, says
 
 COUNTS: dict[str, Callable[[Array], int]] = {
     "np.unique": lambda g: len(np.unique(g)),
@@ -229,12 +230,16 @@ EXAMPLES: dict[str, tuple[Callable[..., None], tuple[object, ...], object, int]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_of_numpyro_learn_as_with_given_sizes(name: str) -> None:
-    """The same belief as of a model that is told its sizes; NumPyro's documentation has the examples."""
+def test_examples_of_numpyro_are_read_as_with_given_sizes(name: str) -> None:
+    """The same latents and densities as of a model that is told its sizes; NumPyro's documentation has the examples."""
     model, data, sizes, numbers = EXAMPLES[name]
-    adf = adfpp.ADF(model)
-    found, info = adf.update(adf.init(KEY, *data), *data)
-    assert found.belief.mean.shape == (numbers,)
-    told, expected = adf.update(adf.init(KEY, *data, sizes=sizes), *data, sizes=sizes)
-    np.testing.assert_allclose(info.log_z, expected.log_z, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.belief.mean, told.belief.mean, rtol=1e-9, atol=1e-9)
+    found, told = program(model, *data), program(model, *data, sizes=sizes)
+    assert [(v.name, v.shape) for v in found.latents] == [(v.name, v.shape) for v in told.latents]
+    assert found.size == numbers
+    theta = 0.3 * np.random.default_rng(0).normal(size=(2, numbers))
+    joint, expected = Joint(found, data, {}), Joint(told, data, {"sizes": sizes})
+    for latent, values in expected.log_prior(theta).items():
+        np.testing.assert_allclose(joint.log_prior(theta)[latent], values, rtol=1e-12)
+    if not found.local:
+        np.testing.assert_allclose(joint.log_joint(theta), expected.log_joint(theta), rtol=1e-12)
+    assert [f.field_size for f in found.factors] == [f.field_size for f in told.factors]
