@@ -27,6 +27,7 @@ from adfpp.io.files import open_table
 from adfpp.io.mapping import Assignment, format_mapping, mapping_by_name, parse_mapping
 from adfpp.io.rows import Rows, read_rows
 from adfpp.io.tables import Table
+from adfpp.model.arguments import signature_of
 
 Constant: TypeAlias = int | float | str | bool | None
 Saved: TypeAlias = Mapping[str, Any]  # the values that a checkpoint keeps beside the state
@@ -78,7 +79,7 @@ def read_inputs(args: argparse.Namespace, table: Table, saved: Saved | None = No
         saved: The values in the checkpoint of the stream that is continued.
     """
     model = model_named(args.model)
-    signature = inspect.signature(model).parameters
+    signature = signature_of(model).parameters
     parameters = {n: p for n, p in signature.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     settings = _settings(args.set)
     rows = _rows(args, table, saved, [n for n in parameters if n not in settings], parameters)

@@ -63,7 +63,8 @@ _ADVICE = {
     ),
     Status.NOT_FINITE: "refused: the row has NaN or infinite values; drop, impute or mask them",
     Status.OUT_OF_SUPPORT: (
-        "refused: the observed value has probability zero under the model; check how the labels are coded"
+        "refused: the observed value has probability zero under the model, or an index selects what does not exist; "
+        "check how the labels and groups are coded"
     ),
     Status.IMPROPER: "refused: the tilted moments are not finite or not proper; check the scale of the row's values",
     Status.UNRELIABLE: (

@@ -8,7 +8,6 @@ translates them into the words of the documentation.
 
 import dataclasses
 import hashlib
-import inspect
 import json
 import math
 import re
@@ -25,6 +24,7 @@ from adfpp.engine.families import Family
 from adfpp.io.archive import Json
 from adfpp.learn.posterior import Posterior
 from adfpp.model import Joint, Latent, Program, stripped
+from adfpp.model.arguments import signature_of
 from adfpp.model.latents import theta_in_support
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def probes(program: Program) -> dict[str, Any]:
             ]
     theta = theta.astype(program.dtype)
     bound = program.layout.rebuild(rows, shared)
-    parameters = inspect.signature(program.model).parameters
+    parameters = signature_of(program.model).parameters
     first = [n for n, p in parameters.items() if p.kind == p.POSITIONAL_ONLY and n in bound]
     joint = Joint(program, tuple(bound.pop(n) for n in first), bound)
     values: dict[str, npt.ArrayLike] = {"transforms": joint.log_volume(theta)}
@@ -161,6 +161,8 @@ def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
         label = f"argument {name!r}" + (f", leaf {i - layout.names.index(name)}" if several else "")
         if kind == "fixed":
             yield label, {"kind": kind, "value": _digested(next(fixed))}
+        elif kind == "count":
+            yield label, {"kind": kind}
         else:
             shape = next(rows if kind == "row" else shared)
             yield label, {"kind": kind, "shape": list(shape.shape), "dtype": str(shape.dtype)}

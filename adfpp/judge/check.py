@@ -6,7 +6,6 @@ makes a grade of the answers.
 """
 
 import copy
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Run
 from adfpp.learn.stream import NotConverged, RowsMarked, announced, refused_priors
 from adfpp.model import Joint, RowCheck, refuse_clashes
+from adfpp.model.arguments import signature_of
 from adfpp.model.discrete import discrete_latents, levels
 
 
@@ -203,7 +203,7 @@ def check(
     post = learner.get_posterior(state)
     run = _run_of(state)
     prior = prior if run is None or prior is not None else run.start
-    takes = inspect.signature(learner.model).parameters
+    takes = signature_of(learner.model).parameters
     model_kwargs = {name: value for name, value in kwargs.items() if name != "dt" or "dt" in takes}
     joint = Joint(post.program, args, model_kwargs)
     if run is not None:

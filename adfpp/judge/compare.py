@@ -423,7 +423,7 @@ def _fit(
     if isinstance(run, SVI):
         # guides are in unconstrained space, even if the online runs keep a latent in its native space
         if any(latent.native is not None and not latent.discrete for latent in program.latents):
-            program = read(program.model, args, kwargs, program.layout.named("row"), moments_named("auto"))
+            program = read(program.model, args, kwargs, program.layout.carriers, moments_named("auto"))
         return fit_svi(name, run, program, rng_key, args, kwargs, num_samples, svi_steps)
     if isinstance(run, Comparable):
         return run.compared(name, program, rng_key, args, kwargs, num_samples)

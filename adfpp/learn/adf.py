@@ -4,7 +4,6 @@ The projection gives the member of the family that is nearest to the updated bel
 """
 
 import contextlib
-import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +40,7 @@ from adfpp.learn.stream import (
     warn_of_priors,
 )
 from adfpp.model import Model, ModelError, Program, local_posterior
+from adfpp.model.arguments import signature_of
 from adfpp.model.environment import Same
 
 ADFInfo = RowInfo
@@ -122,7 +122,8 @@ class ADF(Learner):
         moments: "auto", "accurate", "quadrature", "montecarlo", or an ``adfpp.Moments``.
         dynamics: How θ moves between rows: ``adfpp.RandomWalk``, ``Discount``, ``OrnsteinUhlenbeck``; it does not move
             when None.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class ADF(Learner):
         """Checks the options. The model is read at the first call with data, which shows the shapes."""
         super().__init__(model, family, moments, rows, revisited=False)
         self.dynamics = dynamics if dynamics is not None else Static()
-        self._takes_dt = "dt" in inspect.signature(model).parameters
+        self._takes_dt = "dt" in signature_of(model).parameters
         self._lengths: Counter[int] = Counter()
         self.motion = Same(self.dynamics)
 
@@ -213,7 +214,7 @@ class ADF(Learner):
         gaps = None
         if "dt" in kwargs:
             kwargs, gaps = self.without_dt(kwargs)
-        call = self.resolve(args, kwargs, going_on=True)
+        call = self.resolve(args, kwargs, state)
         self.session.refuse_foreign(state, call.program)
         if not call.entry.checked and not isinstance(state.belief.mean, Tracer):
             self.session.check(call)
@@ -307,7 +308,7 @@ class ADF(Learner):
             state = self.init(init_key, *args, prior=prior, **kwargs)
         elif prior is not None:
             raise ValueError("Give either state (to continue) or prior (to start), not both.")
-        call = self.resolve(args, kwargs)
+        call = self.resolve(args, kwargs, state)
         program, rows = call.program, call.rows
         self.session.refuse_foreign(state, program)
         self.session.check(call)
@@ -365,7 +366,7 @@ class ADF(Learner):
         """
         state = cast(ADFState, state_of(state, ADFState))
         belief = state.belief
-        call = self.resolve(args, self.without_dt(kwargs)[0])
+        call = self.resolve(args, self.without_dt(kwargs)[0], state)
         self.session.refuse_foreign(state, call.program)
         return local_posterior(call.program, belief.mean, belief.scale, call.rows, call.shared)
 

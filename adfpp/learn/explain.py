@@ -6,6 +6,7 @@ from adfpp.engine.factor import Factor
 from adfpp.engine.families import Family
 from adfpp.learn.start import Prior
 from adfpp.model import Program, stripped
+from adfpp.model.sizes import SizedModel
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,14 @@ class Explanation:
     Attributes:
         latents: The latents that all rows share.
         factors: The factors of one row.
-        rows: The arguments that carry rows.
+        rows: The arguments that carry rows, and numbers of rows. It is empty if the whole call is one row.
         constants: The arguments that all rows share.
         family: The name of the family.
         size: The length of the flat vector θ.
         local: The latents of the data plate, which are integrated out row by row.
         priors: The prior factors, which are visited repeatedly. A latent has them if its prior depends on other
             latents, and under EP also if its prior is not Gaussian.
+        sizes: What the model reads out of the values of the first data, such as a number of groups.
     """
 
     latents: tuple[LatentPlan, ...]
@@ -89,6 +91,7 @@ class Explanation:
     size: int
     local: tuple[LocalLatentPlan, ...] = ()
     priors: tuple[FactorPlan, ...] = ()
+    sizes: str = ""
 
     def __str__(self) -> str:
         """The plan as text."""
@@ -112,9 +115,11 @@ class Explanation:
             text += _factor_table("latent", self.priors)
         text += [
             "",
-            f"rows:      {', '.join(self.rows)}",
+            f"rows:      {', '.join(self.rows) or 'none, all data of a call are one row'}",
             f"constants: {', '.join(self.constants) or 'none'}",
         ]
+        if self.sizes:
+            text += [f"sizes:     {self.sizes}, read out of the data of the first call"]
         return "\n".join(text)
 
     __repr__ = __str__
@@ -145,12 +150,13 @@ def explanation(program: Program, prior: Prior) -> Explanation:
     return Explanation(
         tuple(plans),
         tuple(_plan_of(family, g) for g in program.factors),
-        program.layout.named("row"),
+        program.layout.carriers,
         fixed,
         family.name,
         program.size,
         tuple(LocalLatentPlan(v.name, v.shape, v.how) for v in program.local),
         tuple(_plan_of(family, g.factors) for g, _ in prior.factors),
+        program.model.in_words if isinstance(program.model, SizedModel) else "",
     )
 
 

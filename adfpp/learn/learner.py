@@ -14,6 +14,7 @@ from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.session import Call, Session
 from adfpp.model import Model, Program
+from adfpp.model.arguments import signature_of
 from adfpp.model.reference import ModelReference
 
 
@@ -26,7 +27,8 @@ class Learner:
         model: An ordinary NumPyro model.
         family: The family as the user gave it.
         moments: The moment rules as the user gave them.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
         revisited: Whether priors that are matched by moments are factors, which are visited repeatedly.
     """
 
@@ -45,7 +47,7 @@ class Learner:
         self.moments = moments_named(moments)
         self.rows = (rows,) if isinstance(rows, str) else tuple(rows) if rows is not None else None
         self._revisited = revisited
-        clashes = sorted(_option_names(type(self)) & set(inspect.signature(model).parameters))
+        clashes = sorted(_option_names(type(self)) & set(signature_of(model).parameters))
         if clashes:
             kind = type(self).__name__
             raise ValueError(
@@ -61,9 +63,9 @@ class Learner:
         """The keyword arguments that make an equal learner of the same model."""
         raise NotImplementedError
 
-    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool = False) -> Call:
-        """Finds the program of a call of this learner, its rows and its shared arrays."""
-        return self.session.resolve(args, kwargs, going_on)
+    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], state: Any = None) -> Call:
+        """Finds the program of a call of this learner, its rows and its shared arrays; ``state`` is continued."""
+        return self.session.resolve(args, kwargs, state)
 
     def _explain(self, prior: GivenPrior, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Explanation:
         call = self.resolve(args, kwargs)

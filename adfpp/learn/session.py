@@ -23,11 +23,13 @@ from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.start import Prior, Start, begin
 from adfpp.learn.stream import DataArray, RowsMarked
-from adfpp.model import READING, Layout, Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.model import READING, Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
 from adfpp.model.arguments import Structure, canonical_dtype, refuse_overflow
 from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
+from adfpp.model.layout import ONE_ROW
 from adfpp.model.priors import Block, PriorError, Projection
+from adfpp.model.sizes import SizedModel
 
 _MOST_PROGRAMS = 16  # a program's compiled code takes up to 1,500 memory maps, and a process may have 65,530
 
@@ -83,11 +85,11 @@ class _Programs:
         self.lock = READING
         self.buckets: OrderedDict[Hashable, list[Entry]] = OrderedDict()
 
-    def find(self, key: Hashable, leaves: Sequence[object]) -> Entry | None:
-        """Returns the entry whose program takes these leaves, or None."""
+    def find(self, key: Hashable, leaves: Sequence[object], fingerprint: str | None) -> Entry | None:
+        """Returns the entry whose program takes these leaves, and a state with this fingerprint if given; or None."""
         with self.lock:
             for entry in self.buckets.get(key, ()):
-                if _takes(entry.program.layout, leaves, entry.program):
+                if _takes(entry.program, leaves, fingerprint):
                     self.buckets.move_to_end(key)
                     return entry
         return None
@@ -110,12 +112,28 @@ _PROGRAMS = _Programs()
 
 
 class _Signature(NamedTuple):
-    """How calls with the same structure and shapes are resolved."""
+    """How calls with the same structure and shapes are resolved.
+
+    Attributes:
+        entry: The program and the things that are computed from it.
+        rows: The places of the row arrays among the leaves of a call, in the program's order.
+        shared: The places of the shared arrays.
+        counts: The places of the whole numbers that are numbers of rows.
+    """
 
     entry: Entry
-    order_rows: list[int]
-    order_shared: list[int]
-    rows_at: frozenset[int]
+    rows: list[int]
+    shared: list[int]
+    counts: list[int]
+
+    @property
+    def varying(self) -> "_Varying":
+        """The places whose lengths or values may change without another program."""
+        return frozenset(self.rows), frozenset(self.counts)
+
+
+_Varying = tuple[frozenset[int], frozenset[int]]
+_NOTHING: _Varying = (frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -130,7 +148,8 @@ class Session:
 
     Args:
         model: The NumPyro model.
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
         moments: How tilted moments are computed.
         family: How the belief is stored, as the user gave it.
 
@@ -142,28 +161,32 @@ class Session:
         self.model, self.rows, self.moments, self.family = model, rows, moments, family
         self.latest: Program | None = None
         self._signatures: dict[Hashable, _Signature] = {}
-        self._rows_at: dict[Structure, frozenset[int]] = {}
+        self._varying: dict[Structure, _Varying] = {}
         self._environments: dict[Hashable, None] = {}
         self._checks: dict[Entry, RowCheck] = {}
 
     # ------------------------------------------------------------------------------------------ calls
 
-    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool = False) -> Call:
+    def resolve(self, args: tuple[object, ...], kwargs: Mapping[str, object], state: Any = None) -> Call:
         """Finds the program of a call, its rows and its shared arrays. Usually this is a flatten and a look-up.
 
         Args:
             args: The model's arguments.
             kwargs: Its keyword arguments.
-            going_on: Whether the call continues a stream, whose rows must keep their shapes.
+            state: The state that the call continues from, if any: its rows keep their shapes, and the sizes that the
+                model has read out of its first data stay the same.
         """
+        fingerprint = getattr(state, "fingerprint", None)
         leaves, treedef = jax.tree.flatten((args, kwargs))
-        rows_at = self._rows_at.get(treedef, frozenset())
+        varying = rows_at, counts_at = self._varying.get(treedef, _NOTHING)
         key = (
             treedef,
             jax.config.jax_enable_x64,  # pyright: ignore[reportAttributeAccessIssue]
             *[
                 # a table or a masked array may have the shape and dtype of an array that was taken before
-                (type(a), (a.shape[1:] if i in rows_at else a.shape), a.dtype) if hasattr(a, "dtype") else a
+                (type(a), (a.shape[1:] if i in rows_at else a.shape), a.dtype)
+                if hasattr(a, "dtype")
+                else (type(a) if i in counts_at else a)
                 for i, a in enumerate(leaves)
             ],
         )
@@ -175,41 +198,43 @@ class Session:
                 "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python "
                 "numbers, strings or tuples."
             ) from None
-        if known is None:
-            known = self._learn(args, kwargs, going_on)
-            if known.rows_at == rows_at:
+        if known is None or not _keeps_sizes(known.entry.program, fingerprint):
+            known = self._learn(args, kwargs, state is not None, fingerprint)
+            if known.varying == varying:
                 self._signatures[key] = known
-            self._rows_at[treedef] = known.rows_at
-        rows, shared = [leaves[i] for i in known.order_rows], [leaves[i] for i in known.order_shared]
+            self._varying[treedef] = known.varying
+        rows, shared = [leaves[i] for i in known.rows] or [ONE_ROW], [leaves[i] for i in known.shared]
         call = Call(known.entry, rows, shared)
         length = rows[0].shape[0]
         if length == 0 or any(a.shape[0] != length for a in rows):
             _refuse_lengths(call)
+        for i in known.counts:
+            if leaves[i] != length:
+                _refuse_count(call, leaves[i], length)
         program = known.entry.program
         if not key[1]:
             names = [n for kind in ("row", "shared") for n in program.layout.leaf_names(kind)]
-            refuse_overflow(names, [*rows, *shared])
+            refuse_overflow(names, [leaves[i] for i in (*known.rows, *known.shared)])
         if program.pinned is not None and not call.traced and not program.fits(shared):
-            raise ModelError(
-                "An argument that sets the support of a latent has changed: the belief is stored in the "
-                "unconstrained space of the old support. Use another learner for another support."
-            )
+            _refuse_pinned(call)
         return call
 
-    def _learn(self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool) -> _Signature:
+    def _learn(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], going_on: bool, fingerprint: str | None
+    ) -> _Signature:
         """Resolves a call of a new signature, and reads the model if need be."""
         _, leaves, names, treedef = bind(self.model, args, kwargs)
         # the order of the call's own leaves among the bound ones
         flat, structure = jax.tree.flatten((args, dict(kwargs)))
         numbered = jax.tree.unflatten(structure, [_Number(i) for i in range(len(flat))])
         order = [leaf.value for leaf in bind(self.model, *numbered)[1]]
-        entry = self._entry(leaves, names, treedef, args, kwargs, going_on)
+        entry = self._entry(leaves, names, treedef, args, kwargs, going_on, fingerprint)
         kinds = entry.program.layout.kinds
 
         def at(kind: str) -> list[int]:
             return [i for i, k in zip(order, kinds, strict=True) if k == kind]
 
-        return _Signature(entry, at("row"), at("shared"), frozenset(at("row")))
+        return _Signature(entry, at("row"), at("shared"), at("count"))
 
     def _entry(
         self,
@@ -219,6 +244,7 @@ class Session:
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
         going_on: bool,
+        fingerprint: str | None,
     ) -> Entry:
         x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
         request = (Same(self.model), self.rows, self.moments, self.family, x64, registered_tilts(), treedef)
@@ -226,13 +252,16 @@ class Session:
             now = environment(self.model)
             # a program that this learner has read stays valid for it, even if the model's environment has changed
             for seen in dict.fromkeys([now, *self._environments]):
-                entry = _PROGRAMS.find((request, seen), leaves)
+                entry = _PROGRAMS.find((request, seen), leaves, fingerprint)
                 if entry is not None:
                     break
             else:
                 if going_on:
                     self._explain_mismatch(names, leaves)
-                program = read(self.model, args, kwargs, self.rows, self.moments, self.family)
+                model, latest = self.model, self.latest
+                if latest is not None and isinstance(latest.model, SizedModel) and latest.fingerprint == fingerprint:
+                    model = latest.model  # with the sizes that its first data had
+                program = read(model, args, kwargs, self.rows, self.moments, self.family)
                 entry = _PROGRAMS.add((request, now), program)
             self._environments[now] = None
         self.latest = self.latest or entry.program
@@ -240,7 +269,7 @@ class Session:
 
     def _explain_mismatch(self, names: list[str], leaves: list[object]) -> None:
         """Raises if the rows of an argument do not have the shape of the stream's first rows."""
-        if self.latest is None:
+        if self.latest is None or self.latest.layout.whole:
             return
         layout = self.latest.layout
         row_names = [n for n, k in zip(layout.names, layout.kinds, strict=True) if k == "row"]
@@ -423,6 +452,32 @@ def _refuse_lengths(call: Call) -> None:
     raise ModelError(f"The arguments that carry rows differ in length: {lengths}.")
 
 
+def _refuse_pinned(call: Call) -> None:
+    program = call.program
+    assert program.pinned is not None
+    names = program.layout.leaf_names("shared")
+    changed = [
+        n for n, a, b in zip(names, program.pinned, call.shared, strict=True) if not np.array_equal(a, np.asarray(b))
+    ]
+    if isinstance(program.model, SizedModel):
+        raise ModelError(
+            f"Argument {changed[0]!r}, which all rows share, has changed, and the model reads sizes out of its data "
+            f"({program.model.in_words}). Call init again with the new argument, or use another learner."
+        )
+    raise ModelError(
+        "An argument that sets the support of a latent has changed: the belief is stored in the unconstrained space of "
+        "the old support. Use another learner for another support."
+    )
+
+
+def _refuse_count(call: Call, count: object, length: int) -> None:
+    names = call.program.layout.named("count")
+    raise ModelError(
+        f"The arguments that carry rows have {length} rows, and {' and '.join(map(repr, names))}, which is the number "
+        f"of rows, is {count}. Pass {length} with these rows."
+    )
+
+
 def _refuse_traced(call: Call) -> None:
     """Refuses shared arrays without values, on which the prior may depend."""
     layout = call.program.layout
@@ -440,12 +495,29 @@ def _same(kept: Sequence[np.ndarray], shared: Sequence[DataArray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(kept, shared, strict=True))
 
 
-def _takes(layout: Layout, leaves: Sequence[object], program: Program) -> bool:
-    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes."""
-    if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
+def _takes(program: Program, leaves: Sequence[object], fingerprint: str | None) -> bool:
+    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes.
+
+    Args:
+        program: The program.
+        leaves: The leaves of the arguments.
+        fingerprint: That of the state that the call continues from. Without it, the sizes that the model reads out of
+            its data must be those of these leaves.
+    """
+    layout = program.layout
+    if [is_array(leaf) for leaf in leaves] != [kind in ("row", "shared") for kind in layout.kinds]:
         return False
     rows, shared = layout.split(leaves)
     if any(a.ndim == 0 for a in rows) or layout.with_fixed(leaves) != layout:
         return False
     shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
-    return shapes == [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]
+    if shapes != [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]:
+        return False
+    if _keeps_sizes(program, fingerprint) or not isinstance(program.model, SizedModel):
+        return True
+    return fingerprint is None and program.model.agrees(jax.tree.unflatten(layout.treedef, leaves))
+
+
+def _keeps_sizes(program: Program, fingerprint: str | None) -> bool:
+    """Whether the sizes of a program, if it has any from data, are those of a state."""
+    return not isinstance(program.model, SizedModel) or program.fingerprint == fingerprint

@@ -5,7 +5,6 @@ site is replaced by a new one, computed in its cavity under the smoothed belief,
 sites in the place of the rows. The passes are in ``passes``; the loop is that of EP, ``adfpp.learn.ep.iterate``.
 """
 
-import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from adfpp.learn.passes import Passes, Replayed
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.stream import DataArray, Log, NotConverged
 from adfpp.model import Program
+from adfpp.model.arguments import signature_of
 
 _RESERVED = frozenset("sweeps tol".split())
 _MOST_BYTES = 2e9  # for covariances: more would not fit into the memory of a laptop
@@ -186,7 +186,7 @@ def _check(adf: ADF, sweeps: int, tol: float) -> None:
         )
     if sweeps < 1 or not tol > 0.0:
         raise ValueError(f"sweeps must be at least 1 and tol positive; they are {sweeps} and {tol}.")
-    clashes = sorted(_RESERVED & set(inspect.signature(adf.model).parameters))
+    clashes = sorted(_RESERVED & set(signature_of(adf.model).parameters))
     if clashes:
         raise ValueError(f"The model's argument {clashes[0]!r} is also an option of smooth; rename it.")
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeGuard
 import jax
 import numpy as np
 from jax.core import Tracer
+from numpyro.primitives import Messenger
 
 Model = Callable[..., object]
 Array = np.ndarray | jax.Array | jax.ShapeDtypeStruct
@@ -17,6 +18,10 @@ Structure = Any  # a jax.tree_util.PyTreeDef, which JAX declares as a variable a
 
 class ModelError(ValueError):
     """A model that cannot be learned row by row; the message names the latent or observation, cause and remedy."""
+
+
+class ValueNeeded(ModelError):
+    """A model that reads the value of an array that is not known while the model is traced."""
 
 
 class Bound(NamedTuple):
@@ -76,6 +81,13 @@ def refuse_overflow(names: Sequence[str], leaves: Sequence[object]) -> None:
             )
 
 
+def signature_of(model: Model) -> inspect.Signature:
+    """The signature of a model, also behind a handler of NumPyro that decorates it, ``@handlers.reparam(...)``."""
+    while isinstance(model, Messenger) and not hasattr(model, "__wrapped__") and model.fn is not None:
+        model = model.fn
+    return inspect.signature(model)
+
+
 def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
     """Binds a call to the names of the model's parameters.
 
@@ -84,7 +96,7 @@ def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -
             or has a mask.
         ModelError: When an argument has integers that do not fit the dtype that JAX gives them.
     """
-    signature = inspect.signature(model)
+    signature = signature_of(model)
     arguments: dict[str, object] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         if signature.parameters[name].kind == inspect.Parameter.VAR_KEYWORD:
@@ -123,7 +135,7 @@ def bind(model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]) -
 def call(model: Model, arguments: Mapping[str, object]) -> object:
     """Calls a model with arguments bound by name."""
     positional, keyword, rest = [], {}, dict(arguments)
-    for name, parameter in inspect.signature(model).parameters.items():
+    for name, parameter in signature_of(model).parameters.items():
         if name not in rest:
             continue
         if parameter.kind == inspect.Parameter.POSITIONAL_ONLY:
@@ -142,7 +154,7 @@ def refuse_clashes(model: Model, function: Callable[..., object], args: tuple[ob
     """Refuses a model with a parameter that is also an option of ``function``, unless it is passed by position."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = {name for name, p in inspect.signature(function).parameters.items() if p.kind in kinds}
-    clashes = sorted(options & set(list(inspect.signature(model).parameters)[len(args) :]))
+    clashes = sorted(options & set(list(signature_of(model).parameters)[len(args) :]))
     if clashes:
         raise ValueError(
             f"The model's argument {clashes[0]!r} is also an option of {function.__name__}; pass it by position, or "

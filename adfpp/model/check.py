@@ -16,6 +16,7 @@ from adfpp.model.arguments import ModelError
 from adfpp.model.elements import AnyDistribution, is_improper
 from adfpp.model.latents import theta_in_support
 from adfpp.model.program import Program
+from adfpp.model.refusals import one_row_advice
 from adfpp.model.visit import READING, Sampled
 
 _EACH = 2  # values of θ near 0, and as many from the prior: a coupling of rows may vanish at some of them
@@ -44,6 +45,8 @@ class RowCheck:
         Raises:
             ModelError: When rows do not add up, or the prior changes with them.
         """
+        if self.program.layout.whole:
+            return True
         self.tries += 1
         given = _finite(rows, self.kept)
         length = len(given[0])
@@ -146,6 +149,7 @@ class RowCheck:
                     "wrong way). Standardise the data before the model is called, make each factor one number for each "
                     "row, pass earlier values as columns of their own (y_before=...), and name the arguments that "
                     "carry rows with rows=(...) if they were not found correctly."
+                    f"{'' if self.program.local else one_row_advice(self.program.size)}"
                 )
         for name, alone in one.local.items():
             apart = _Apart.of(alone, batch.local[name], tolerance)

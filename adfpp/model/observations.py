@@ -17,6 +17,7 @@ from adfpp.engine.trace import Atom, Trace, trace
 from adfpp.model.arguments import Model
 from adfpp.model.closed_forms import closed_form
 from adfpp.model.elements import AnyDistribution, Elements, elements, is_discrete, is_factor
+from adfpp.model.indices import Inside, index_checks
 from adfpp.model.latents import Latent, substitution
 from adfpp.model.layout import Layout
 from adfpp.model.local import (
@@ -98,6 +99,7 @@ class RowModel:
         local: Local latents, whose continuous numbers z follow θ.
         plan: How the local latents are integrated out, once that is known.
         constants: Observations that are left out.
+        selections: For each entry of the outputs, a check of the indices that it depends on, once that is known.
     """
 
     model: Model
@@ -106,6 +108,7 @@ class RowModel:
     local: tuple[LocalLatent, ...] = ()
     plan: LocalPlan | None = None
     constants: frozenset[str] = frozenset()
+    selections: tuple[Inside | None, ...] = ()
 
     @property
     def continuous(self) -> tuple[Latent, ...]:
@@ -132,6 +135,18 @@ class RowModel:
         plan = plan_locals(self.visit, self._draw, self.local, start, dtype, inputs)
         return replace(self, local=plan.latents, plan=plan)
 
+    def checked(self, theta: jax.ShapeDtypeStruct, inputs: Sequence[jax.ShapeDtypeStruct]) -> "RowModel":
+        """This row model with checks of the indices that a row selects with."""
+        kept: list[_Outputs] = []
+
+        def arrays(flat: jax.Array, *rest: ArrayLike) -> list[jax.Array]:
+            kept.append(self.outputs(flat, rest))
+            return kept[-1].arrays
+
+        rows = 0 if self.layout.whole else len(self.layout.leaf_names("row"))
+        checks = index_checks(arrays, theta, inputs, rows)
+        return replace(self, selections=tuple(checks[entry.log_prob] for entry in kept[-1].entries))
+
     def visit(
         self, theta: jax.Array, inputs: Sequence[ArrayLike], discrete: Mapping[str, ArrayLike] | None = None
     ) -> Visit:
@@ -151,6 +166,17 @@ class RowModel:
 
     def outputs(self, theta: jax.Array, inputs: Sequence[ArrayLike]) -> _Outputs:
         """The outputs of one row, from which its factors are built."""
+        found = self._outputs(theta, inputs)
+        for i, inside in enumerate(self.selections):
+            if inside is None:
+                continue
+            entry, ok = found.entries[i], inside(*inputs)
+            ok = jnp.broadcast_to(ok, (entry.count,))
+            found.arrays.append(ok if entry.supported is None else ok & found.arrays[entry.supported])
+            found.entries[i] = entry._replace(supported=len(found.arrays) - 1)
+        return found
+
+    def _outputs(self, theta: jax.Array, inputs: Sequence[ArrayLike]) -> _Outputs:
         arrays: list[jax.Array] = []
 
         def put(a: ArrayLike) -> int:

@@ -55,20 +55,21 @@ def outline(model: Model, bound: Bound, kinds: Sequence[str] | None = None, leng
     Args:
         model: The model.
         bound: The arguments of a call.
-        kinds: For each leaf of the arguments "row", "shared" or "fixed".
+        kinds: For each leaf of the arguments "row", "shared", "fixed" or "count".
         length: The number of rows that the arguments are taken to have; None for the actual number.
     """
     seen: list[Outlines] = []
+    kinds = kinds if kinds is not None and length is not None else ["whole"] * len(bound.leaves)
     arrays = []
-    for i, leaf in enumerate(bound.leaves):
+    for leaf, kind in zip(bound.leaves, kinds, strict=True):
         if is_array(leaf):
-            stretched = length is not None and kinds is not None and kinds[i] == "row"
-            shape = (length, *leaf.shape[1:]) if stretched else leaf.shape
+            shape = (length, *leaf.shape[1:]) if kind == "row" else leaf.shape
             arrays.append(jax.ShapeDtypeStruct(shape, canonical_dtype(leaf)))
+    numbers = [length if kind == "count" else leaf for leaf, kind in zip(bound.leaves, kinds, strict=True)]
 
     def run(*traced: ArrayLike) -> None:
         pool = iter(traced)
-        leaves = [next(pool) if is_array(leaf) else leaf for leaf in bound.leaves]
+        leaves = [next(pool) if is_array(leaf) else leaf for leaf in numbers]
         found = visit(model, jax.tree.unflatten(bound.treedef, leaves))
         latents = {name: _latent(sampled) for name, sampled in found.latents.items()}
         seen.append(Outlines(latents, {name: _outlined(sampled) for name, sampled in found.observations.items()}))

@@ -26,6 +26,7 @@ from adfpp.model.priors.factors import PriorGroup, prior_groups
 from adfpp.model.priors.gaussian import Projection
 from adfpp.model.priors.projection import project_prior
 from adfpp.model.reference import ModelReference, model_name
+from adfpp.model.sizes import SizedModel
 from adfpp.model.visit import READING, Values, Visit, visit
 
 _MOST_FUNCTIONS = 64  # compiled functions of one program: a learner needs about ten, a comparison as many again
@@ -97,6 +98,8 @@ class Program:
         """The properties that a state and this program must have in common, as JSON text."""
         latents = [[v.name, list(v.unconstrained_shape), v.space] for v in self.latents if v.size]
         parts = {"model": model_name(self.model), "family": self.family.name, "dtype": str(np.dtype(self.dtype))}
+        if isinstance(self.model, SizedModel):
+            parts["sizes"] = self.model.digest
         return json.dumps(parts | {"latents": latents})
 
     def differences(self, fingerprint: str) -> str:
@@ -109,6 +112,8 @@ class Program:
         ]
         if theirs["dtype"] != ours["dtype"]:
             words[-1] += " (jax_enable_x64 has changed since)"
+        if theirs.get("sizes") != ours.get("sizes"):
+            words.append("the model reads other sizes out of the data, such as the number of groups")
         there, here = ({name: (tuple(shape), space) for name, shape, space in f["latents"]} for f in (theirs, ours))
         for name in dict.fromkeys([*there, *here]):
             if name not in here:
@@ -127,7 +132,7 @@ class Program:
 
         specs = [jax.ShapeDtypeStruct((3, *s.shape), s.dtype) for s in self.row_shapes]
         call = self.layout.rebuild(specs, self.pinned or self.shared_shapes)
-        rows = self.layout.named("row")
+        rows = self.layout.carriers
         return read_again, (ModelReference(self.model), call, rows, self.moments, self.asked, self.fingerprint)
 
     def refuse_lower_precision(self) -> None:

@@ -7,21 +7,31 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
-from adfpp.model.arguments import Bound, Model, ModelError, bind, canonical_dtype
+from adfpp.model.arguments import Bound, Model, ModelError, ValueNeeded, bind, canonical_dtype
 from adfpp.model.constants import constant_observations
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
-from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words
+from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words, with_counts
 from adfpp.model.local import local_latents
 from adfpp.model.location import first_line, raised_at
 from adfpp.model.observations import RowModel, traced_factors
 from adfpp.model.outline import Outlines, outline
 from adfpp.model.program import Program
 from adfpp.model.reference import ModelReference
-from adfpp.model.refusals import plates_in_words, refuse_changes, refuse_dynamic_supports, refuse_stretched
+from adfpp.model.refusals import (
+    follow_rows,
+    numbers_of,
+    one_row_advice,
+    plates_in_words,
+    refuse_changes,
+    refuse_dynamic_supports,
+    refuse_stretched,
+)
+from adfpp.model.sizes import SizedModel, with_sizes
 
 
 def read(
@@ -38,7 +48,7 @@ def read(
         model: The NumPyro model.
         args: Its positional arguments, as for NUTS. Arrays of rows may be given as ``jax.ShapeDtypeStruct``.
         kwargs: Its keyword arguments.
-        rows: Parameters that carry rows; None to find them from the model.
+        rows: Parameters that carry rows; None to find them from the model, and none if the whole call is one row.
         moments: How tilted moments are computed.
         family: The family of the belief: one for all latents, or by latent; a full Gaussian when None.
 
@@ -47,20 +57,24 @@ def read(
     """
     bound = bind(model, args, kwargs)
     refuse_empty(bound)
-    whole = _outline_of_call(model, bound)
+    try:
+        whole = _outline_of_call(model, bound)
+    except ValueNeeded as error:
+        model = with_sizes(model, bound.arguments, error)
+        whole = _outline_of_call(model, bound)
     layout = find_layout(whole, bound, rows)
     row_arrays, shared_arrays = layout.split(bound.leaves)
     count = row_arrays[0].shape[0]
-    refuse_stretched(whole, count, bound)
-    one, two = (_outline_of_rows(model, bound, layout, whole, length) for length in (1, 2))
-    constants = constant_observations(model, bound, layout, (whole, one, two))
+    layout, one, two = _outlines_of_rows(model, bound, layout, whole, count)
+    constants = frozenset() if layout.whole else constant_observations(model, bound, layout, (whole, one, two))
     whole, one, two = (outlines.without(constants) for outlines in (whole, one, two))
     _refuse_unobserved(whole)
-    local = local_latents(whole, count, one, two)
+    local = () if layout.whole else local_latents(whole, count, one, two)
     local_names = frozenset(s.name for s in local)
     asked = family if family is not None else Full()
     native = native_families(asked, {n: s for n, s in whole.latents.items() if n not in local_names})
-    refuse_changes(whole, count, one, two, local_names)
+    if not layout.whole:
+        refuse_changes(whole, count, one, two, local_names)
 
     dtype = jnp.zeros(()).dtype
     row_shapes = tuple(jax.ShapeDtypeStruct(a.shape[1:], canonical_dtype(a)) for a in row_arrays)
@@ -75,9 +89,11 @@ def read(
     )
     row_model = RowModel(model, layout, latents, local, constants=constants)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
-    row_model = row_model.planned(dtype, inputs)
+    row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
+    if isinstance(model, SizedModel):
+        pinned = tuple(np.asarray(a) for a in shared_arrays)
     return Program(
         model,
         layout,
@@ -151,6 +167,34 @@ def _refuse_unobserved(whole: Outlines) -> None:
         )
 
 
+def _outlines_of_rows(
+    model: Model, bound: Bound, layout: Layout, whole: Outlines, count: int
+) -> tuple[Layout, Outlines, Outlines]:
+    """The shapes of the model on one row and on two rows.
+
+    If the observations do not follow the rows, because a whole number among the arguments sizes their plate, the layout
+    that is returned has this number as a count.
+    """
+    if layout.whole:
+        return layout, whole, whole
+    refuse_stretched(whole, count, bound)
+    failed: ModelError | None = None
+    first: tuple[Layout, Outlines, Outlines] | None = None
+    for candidate in (layout, *with_counts(layout, bound.leaves, count)):
+        try:
+            one, two = (_outline_of_rows(model, bound, candidate, whole, length) for length in (1, 2))
+        except ModelError as error:
+            failed = failed or error
+            continue
+        first = first or (candidate, one, two)
+        if follow_rows(one, two):
+            return candidate, one, two
+    if failed is not None:
+        raise failed
+    assert first is not None
+    return first
+
+
 def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines, length: int) -> Outlines:
     """The shapes of the model on this number of rows."""
     try:
@@ -162,7 +206,8 @@ def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines
             f"{_in_words(error)} It runs on all rows, but not on {'a single row' if length == 1 else 'two rows'} of "
             f"{', '.join(layout.named('row'))}. Size the data plate and all shapes from the arguments "
             f"(numpyro.plate('rows', x.shape[0]); here {plates_in_words(whole)}), and say which arguments carry rows "
-            "with rows=(...) if others were taken for them."
+            "with rows=(...) if others were taken for them. If a row's density reads the rows before it, pass earlier "
+            f"values as columns of their own (y_before=...).{one_row_advice(numbers_of(whole))}"
         ) from error
 
 

@@ -3,11 +3,11 @@
 The numeric check that the rows' log-likelihoods add up to that of the batch is in ``adfpp.model.check``.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 
 from adfpp.engine.trace import depends_on, trace
@@ -16,6 +16,27 @@ from adfpp.model.latents import Latent
 from adfpp.model.layout import leading_lengths
 from adfpp.model.outline import Outlines
 from adfpp.model.visit import Visit
+
+_FEW = 8  # numbers of all latents up to which quasi-Monte-Carlo integrals over all of them were tried
+
+
+def one_row_advice(numbers: int) -> str:
+    """What to do with rows that belong together, if the model has few enough parameters; else nothing.
+
+    Args:
+        numbers: The number of unconstrained numbers of all latents.
+    """
+    if numbers > _FEW:
+        return ""
+    return (
+        f" If the rows belong together, as in a Gaussian process or a hidden Markov model, take all data of a call as "
+        f"one row: rows=(). Its integral is over at most {numbers} numbers, those of all latents."
+    )
+
+
+def numbers_of(whole: Outlines) -> int:
+    """The number of unconstrained numbers of all latents."""
+    return sum(math.prod(v.shape if v.discrete else v.unconstrained_shape) for v in whole.latents.values())
 
 
 def refuse_stretched(whole: Outlines, rows: int, bound: Bound) -> None:
@@ -28,6 +49,23 @@ def refuse_stretched(whole: Outlines, rows: int, bound: Bound) -> None:
                 f"One value of observation {name!r} would be stretched over {rows} rows: the arguments' lengths are "
                 f"{leading_lengths(bound)}. Pass one value for each row."
             )
+
+
+def follow_rows(one: Outlines, two: Outlines) -> bool:
+    """Whether all observations have twice as many elements with two rows as with one row."""
+    return all(_follows(name, one, two) for name in one.observations)
+
+
+def _follows(name: str, one: Outlines, two: Outlines) -> bool:
+    # A factor that is summed over the rows is one number for any number of rows; the numeric check judges it.
+    if name not in two.observations or one.observations[name].element_shape == ():
+        return name in two.observations
+    return _count(two, name) == 2 * _count(one, name)
+
+
+def _count(outlines: Outlines, name: str) -> int:
+    """The number of elements of an observation."""
+    return math.prod(outlines.observations[name].element_shape)
 
 
 def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, local: frozenset[str]) -> None:
@@ -57,23 +95,27 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
                     f"Latent {name!r} changes with the number of rows: {shapes}{inside}. A latent of single rows must "
                     "have one entry for each row, along one axis: draw it inside the data plate. If it has one element "
                     "for each group, index it by the rows: numpyro.plate('groups', n_groups), z[group]."
+                    f"{one_row_advice(numbers_of(whole))}"
                 )
     for name in [*one.latents, *two.latents]:
         if name not in whole.latents:
             raise ModelError(f"Latent {name!r} appears only for some numbers of rows. Draw it for all.")
-    for name, observation in whole.observations.items():
+    for name in whole.observations:
         if name not in one.observations or name not in two.observations:
             raise ModelError(f"Observation {name!r} is missing when the model gets fewer rows. Observe it for all.")
-        counts = [int(np.prod(s.observations[name].element_shape)) for s in (one, two)]
-        # A factor that is summed over the rows is one number for any number of rows; the numeric check judges it.
-        scalar = observation.element_shape == ()
-        if counts[1] != 2 * counts[0] and not scalar:
+        if not _follows(name, one, two):
             sizes = {plate.name: plate.size for plate in one.observations[name].plates}
             stuck = [p for p, s in sizes.items() if s > 1]
-            plate = f"plate {stuck[0]!r} has {sizes[stuck[0]]} elements" if stuck else f"it has {counts[0]} elements"
+            plate = (
+                f"plate {stuck[0]!r} has {sizes[stuck[0]]} elements"
+                if stuck
+                else f"it has {_count(one, name)} elements"
+            )
             raise ModelError(
                 f"Observation {name!r} does not follow the rows: {plate} even when the model gets one row. Size the "
-                "plate from an argument, e.g. numpyro.plate('rows', x.shape[0])."
+                "plate from an argument, e.g. numpyro.plate('rows', x.shape[0]). If a row's density reads the rows "
+                "before it, pass earlier values as columns of their own (y_before=...)."
+                f"{one_row_advice(numbers_of(whole))}"
             )
 
 

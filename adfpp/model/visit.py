@@ -20,7 +20,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
-from adfpp.model.arguments import Model, ModelError, call
+from adfpp.model.arguments import Model, ModelError, ValueNeeded, call
 from adfpp.model.elements import AnyDistribution, is_factor, is_masked, same_transform, support_in_words
 from adfpp.model.location import is_users, raised_at
 
@@ -121,15 +121,16 @@ def visit(
         after = f"after {watch.last}" if watch.last else "before its first latent or observation"
         after += f", {raised_at(error)}" if raised_at(error) else ""
         count = (
-            "such as a number of groups taken from the data, would change when rows come one at a time. Compute it "
-            "outside and pass it as a Python number, e.g. model(x, group, n_groups=8)."
+            "such as a number of groups taken from the data, must not change when rows come one at a time: compute it "
+            "with NumPy, len(np.unique(group)) or int(np.max(group)) + 1, which adfpp reads out of all the data of "
+            "init or run; or compute it outside and pass it as a Python number, e.g. model(x, group, n_groups=8)."
         )
         if isinstance(error, jax.errors.TracerArrayConversionError):
-            raise ModelError(
+            raise ValueNeeded(
                 f"The model gives a traced value to NumPy or SciPy ({after}), which need numbers: use the function of "
                 f"jax.numpy (jnp) or jax.scipy in its place. A value that has to be a number, {count}"
             ) from error
-        raise ModelError(
+        raise ValueNeeded(
             f"The model reads a value out of its data arguments or latents ({after}). For a condition use jnp.where, "
             f"and jnp in the place of Python's math. A value that has to be a number, {count}"
         ) from error

@@ -1,6 +1,5 @@
 """The groups of an export to ArviZ: draws, predictives, densities, data, and the belief along the run."""
 
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 from adfpp.learn.results import Result
 from adfpp.learn.stream import Trajectory
 from adfpp.model import Joint, Program
+from adfpp.model.arguments import signature_of
 from adfpp.model.forward import Forward, Variable
 from adfpp.show.arviz_versions import Group
 
@@ -100,7 +100,7 @@ def groups_of(
         posterior = draws.laid_out(draws.program.constrain(draws.theta), {})
         return {"posterior": posterior, **stats, **draws.unconstrained({})}
     without_dt = kwargs
-    if "dt" not in inspect.signature(draws.program.model).parameters:
+    if "dt" not in signature_of(draws.program.model).parameters:
         without_dt = {name: value for name, value in kwargs.items() if name != "dt"}
     run = result.run if result is not None else None
     start = wanted.prior if wanted.prior is not None else run.start if run is not None else None

@@ -87,6 +87,7 @@ _RADON = _as(h.radon_noncentred, h.from_z("mu", "tau", "z", "alpha"), accept=0.9
 _MEAN_SIGMA = "the mean and sigma"
 _JOINT = "do not add up|does not follow the rows|on a single row|ties them together"  # messages about joint rows
 _PREDICTOR = "the linear predictor"
+_ONE_ROW = {"rows": ()}  # all data are one row
 
 REGRESSION = (
     Case("kidiq", GELMAN_HILL, r.kidiq, r.kidiq_data, 2, _MEAN_SIGMA, common=True),
@@ -290,7 +291,15 @@ HIERARCHIES = (
         _MEAN_SIGMA,
         sampling=_MANY_WIDE,
     ),
-    _refused("OSIC, np.unique", NUMPYRO, h.osic_unique, h.osic_unique_data, COUNTED, "(?i)value|number"),
+    Case(
+        "OSIC, np.unique",
+        NUMPYRO,
+        h.osic_unique,
+        h.osic_unique_data,
+        2,
+        _MEAN_SIGMA,
+        sampling=Sampling(draws=1000, dense=False, accept=0.9),
+    ),
     Case("OSIC", NUMPYRO, h.osic, h.osic_data, 2, _MEAN_SIGMA, sampling=Sampling(draws=1000, dense=False, accept=0.9)),
     Case("rats", BUGS, h.rats, h.rats_data, 2, _MEAN_SIGMA, sampling=_MANY, common=True),
     Case(
@@ -342,7 +351,15 @@ HIERARCHIES = (
     Case("blocker", BUGS, h.blocker, h.blocker_data, 2, "d and tau", sampling=_MANY_WIDE),
     Case("meta-analysis", BDA, h.meta_analysis, h.meta_analysis_data, 2, "theta and tau", sampling=_WIDE),
     Case("pumps", BUGS, h.pumps, h.pumps_data, 2, "alpha and beta"),
-    _refused("UCB admissions, np.unique", NUMPYRO, h.ucbadmit, h.ucbadmit_data, COUNTED, "(?i)value|number"),
+    Case(
+        "UCB admissions, np.unique",
+        NUMPYRO,
+        h.ucbadmit,
+        h.ucbadmit_data,
+        6,
+        "the sum of v_mu, and two z, two sigmas, a correlation",
+        sampling=_WIDE,
+    ),
     Case(
         "UCB admissions, LKJ",
         NUMPYRO,
@@ -521,10 +538,22 @@ LATENTS = (
 SERIES = (
     Case("AR(1), lagged column", STAN, s.ar_one_columns, s.ar_one_columns_data, 2, _MEAN_SIGMA),
     _refused("AR(1)", STAN, s.ar_one, s.ar_one_data, DEPENDENT, _JOINT),
+    Case("AR(1), one row", STAN, s.ar_one, s.ar_one_data, 2, _MEAN_SIGMA, options=_ONE_ROW),
     _refused("arK", POSTERIORDB, s.ar_k, s.ar_one_data, DEPENDENT, _JOINT),
+    Case("arK, one row", POSTERIORDB, s.ar_k, s.ar_one_data, 2, _MEAN_SIGMA, options=_ONE_ROW),
     _refused("AR(2), scan", NUMPYRO, s.ar_two_scan, s.ar_one_data, DEPENDENT, _JOINT),
     _refused("ARMA(1, 1)", POSTERIORDB, s.arma, s.ar_one_data, DEPENDENT, _JOINT),
     _refused("GARCH(1, 1)", POSTERIORDB, s.garch, s.ar_one_data, DEPENDENT, _JOINT),
+    Case(
+        "GARCH(1, 1), one row",
+        POSTERIORDB,
+        s.garch,
+        s.ar_one_data,
+        4,
+        "mu, alpha0, alpha1, share",
+        options=_ONE_ROW,
+        sampling=_WIDE,
+    ),
     _refused("stochastic volatility", NUMPYRO, s.stochastic_volatility, s.returns_data, GROWS, _JOINT),
     _refused("local level, Nile", "Durbin & Koopman", s.local_level, s.nile_data, GROWS, _JOINT),
     Case(
@@ -546,8 +575,26 @@ SERIES = (
         sampling=_MANY,
     ),
     _refused("Holt–Winters", NUMPYRO, s.holt_winters, s.ar_one_data, DEPENDENT, _JOINT),
+    Case(
+        "Holt–Winters, one row",
+        NUMPYRO,
+        s.holt_winters,
+        s.ar_one_data,
+        5,
+        "both smoothings, level_0, slope_0, noise",
+        options=_ONE_ROW,
+    ),
     _refused("hierarchical forecast", NUMPYRO, s.hierarchical_forecast, s.forecast_data, DEPENDENT, _JOINT),
     _refused("hmm_example", POSTERIORDB, s.hmm, s.hmm_data, DEPENDENT, _JOINT),
+    Case(
+        "hmm_example, one row",
+        POSTERIORDB,
+        s.hmm,
+        s.hmm_data,
+        4,
+        "two rows of theta, two means",
+        options=_ONE_ROW,
+    ),
     Case(
         "coal mining, discrete year",
         "PyMC",
@@ -567,6 +614,7 @@ SERIES = (
         sampling=_as(s.coal_summed, s.switch_of_rates),
     ),
     _refused("GP regression", NUMPYRO, s.gp_regression, s.gp_data, DEPENDENT, _JOINT),
+    Case("GP regression, one row", NUMPYRO, s.gp_regression, s.gp_data, 3, "var, noise, length", options=_ONE_ROW),
     _refused("gp_pois_regr", POSTERIORDB, s.gp_poisson, s.gp_poisson_data, GROWS, _JOINT),
     Case(
         "Hilbert space GP",
@@ -580,6 +628,15 @@ SERIES = (
     _refused("Lotka–Volterra", NUMPYRO, s.lotka_volterra, s.lynx_data, DEPENDENT, _JOINT),
     Case("Lotka–Volterra, rates", STAN, s.lynx_rates, s.lynx_rates_data, 3, "alpha, beta, sigma: both behind an exp"),
     _refused("SIR, boarding school", STAN, s.sir, s.boarding_school_data, DEPENDENT, _JOINT),
+    Case(
+        "SIR, boarding school, one row",
+        STAN,
+        s.sir,
+        s.boarding_school_data,
+        3,
+        "beta, gamma, phi_inv",
+        options=_ONE_ROW,
+    ),
     Case(
         "Michaelis–Menten PK by odeint",
         POSTERIORDB,

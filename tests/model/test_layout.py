@@ -1,9 +1,11 @@
 """Which arguments carry rows."""
 
+import pickle
 from typing import Any
 
 import jax
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -121,3 +123,52 @@ def test_arguments_come_back_in_their_places() -> None:
     rebuilt = layout.rebuild_from([*rows_, *shared])
     assert rebuilt["n_groups"] == 3
     assert all(rebuilt["data"][name] is data[name] for name in data)
+
+
+def schools(n: int, sigma: Array, y: Array | None = None) -> None:
+    """The plate of the observations has a whole number of its own; a latent of each row is inside."""
+    mu = sample("mu", dist.Normal(0, 2))
+    with numpyro.plate("schools", n):
+        theta = sample("theta", dist.Normal(mu, 0.5))
+        sample("y", dist.Normal(theta, sigma), obs=y)
+
+
+SIGMA = np.linspace(0.4, 1.2, ROWS)
+
+
+def schools_exact() -> tuple[float, float]:
+    """Posterior mean and variance of the common mean."""
+    precision = 1 / (SIGMA**2 + 0.25)
+    return float(precision @ Y / (precision.sum() + 0.25)), float(1 / (precision.sum() + 0.25))
+
+
+def test_a_whole_number_that_sizes_the_plate_follows_the_rows() -> None:
+    """Batches come with their own number, and no program is read again."""
+    adf = adfpp.ADF(schools)
+    plan = adf.explain(ROWS, SIGMA, y=Y)
+    assert plan.rows == ("n", "sigma", "y") and plan.constants == () and [v.name for v in plan.local] == ["theta"]
+    state = adf.init(KEY, ROWS, SIGMA, y=Y)
+    for some in (slice(0, 2), slice(2, 5), slice(5, ROWS)):
+        state, _ = adf.update(state, len(Y[some]), SIGMA[some], y=Y[some])
+    mean, variance = schools_exact()
+    np.testing.assert_allclose(state.belief.mean, [mean], atol=1e-9)
+    np.testing.assert_allclose(state.belief.scale[0, 0] ** 2, variance, rtol=1e-9)
+    with pytest.raises(adfpp.ModelError, match="2 rows, and 'n'.* is 6.*Pass 2"):
+        adf.update(state, ROWS, SIGMA[:2], y=Y[:2])
+
+
+def test_a_number_of_rows_can_be_said() -> None:
+    """Where another number is the same, and in a pickle of the program."""
+
+    def model(n: int, k: int, x: Array, y: Array | None = None) -> None:
+        w = sample("w", dist.Normal(0, 1).expand([k]).to_event(1))
+        with numpyro.plate("rows", n):
+            sample("y", dist.Normal(x * w.sum(), SCALE), obs=y)
+
+    for names in (None, ("n", "x", "y")):
+        adf = adfpp.ADF(model, rows=names)
+        assert adf.explain(ROWS, ROWS, X[:, 0], y=Y).rows == ("n", "x", "y")
+        assert adf.init(KEY, ROWS, ROWS, X[:, 0], y=Y).belief.mean.shape == (ROWS,)
+    assert pickle.loads(pickle.dumps(program(schools, ROWS, SIGMA, Y))).layout.carriers == ("n", "sigma", "y")
+    with pytest.raises(adfpp.ModelError, match="no array, only"):
+        adfpp.ADF(schools, rows=("n",)).init(KEY, ROWS, SIGMA, y=Y)

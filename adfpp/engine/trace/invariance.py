@@ -18,10 +18,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from adfpp.engine.compilation import run_once
+from adfpp.engine.derivatives import jacobian
 from adfpp.engine.trace.interpret import Variable, dtype_of, shape_of
 
 _FIELDS, _DRAWS, _ELEMENTS = 4, 6, 8
 _WIDTHS = (1.0, 2.0, 4.0)  # of the fields at which values are compared; wider ones lose digits
+_TOGETHER = 64  # elements whose gradients are computed at once: each may take as much memory as the whole row
 _FEWEST = 3  # finite gradients for each number of the field, below which nothing is concluded
 
 
@@ -75,7 +77,11 @@ def reduced_field(
     if rank == size:
         return None
     flat = _echelon(directions[rank:])
-    if np.abs(slopes @ flat.T).max() > 10.0 * tolerance * np.abs(flat).max():
+    allowed = 10.0 * tolerance * np.abs(flat).max()
+    if np.abs(slopes @ flat.T).max() > allowed:
+        return None
+    # the elements of a row may differ: only the first steps of a series may read where it starts
+    if count > len(elements) and _steepest(log_factor, flat, count, drawn, fields[:, 0]) > allowed:
         return None
     pivots = np.array([int(np.argmax(row)) for row in np.where(np.isclose(flat, 1.0), flat, 0.0)])
     places = np.setdiff1d(np.arange(size), pivots)
@@ -124,6 +130,25 @@ def _same_values(
 
     found = run_once(jax.vmap(values), drawn, jnp.asarray(fields, dtype))
     return not differ(np.moveaxis(found, 1, 0), dtype).any()
+
+
+def _steepest(
+    log_factor: Callable[..., Float[Array, ""]],
+    flat: Float[np.ndarray, "d k"],
+    count: int,
+    drawn: Sequence[np.ndarray],
+    fields: Float[Array, "n k"],
+) -> float:
+    """The largest finite slope of an element along some directions, relative to its gradient, over all elements."""
+
+    def along(given: tuple[Sequence[Array], Float[Array, " k"]], e: Int[Array, ""]) -> Float[Array, ""]:
+        arrays, h = given
+        slope = jacobian(lambda u: log_factor(arrays, u, e))(h)
+        share = jnp.max(jnp.abs(jnp.asarray(flat, h.dtype) @ slope)) / jnp.linalg.norm(slope)
+        return jnp.where(jnp.isfinite(share), share, 0.0)
+
+    each = jax.vmap(lambda given: jax.lax.map(lambda e: along(given, e), jnp.arange(count), batch_size=_TOGETHER))
+    return float(np.max(run_once(each, (list(drawn), fields))))
 
 
 def _echelon(rows: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:

@@ -130,7 +130,8 @@ class EP(Learner):
         max_sweeps: The largest number of sweeps.
         batch_size: Number of rows visited at a time by "minibatch" and "stochastic".
         window: Number of rows that keep their sites under "window".
-        rows: Names of the arguments that carry rows. When None, they are derived from the model.
+        rows: Names of the arguments that carry rows. When None, they are derived from the model; when empty, all data
+            of a call are one row.
     """
 
     def __init__(
@@ -282,7 +283,7 @@ class EP(Learner):
             state = state_of(state, EPState, ADFState)
         if self._first is not None and state is None:
             state = self._first.run(init_key, *args, prior=prior, progress_bar=progress_bar, **kwargs).state
-        call = self.resolve(args, kwargs)
+        call = self.resolve(args, kwargs, state)
         self.session.check(call)
         program, total = call.program, call.rows[0].shape[0]
         first = self._initial(call, init_key, checked_prior(prior))
@@ -400,7 +401,7 @@ class EP(Learner):
             continuous one ``{latent: (mean, sd)}``, each ``(n, ...)``, in unconstrained space.
         """
         state = state_of(state, EPState)
-        call = self.resolve(args, kwargs)
+        call = self.resolve(args, kwargs, state)
         self.session.refuse_foreign(state, call.program)
         total = call.rows[0].shape[0]
         if any(a.shape[0] != total for a in state.sites):

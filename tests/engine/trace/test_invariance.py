@@ -88,3 +88,15 @@ def test_a_branch_beyond_the_random_gradients_is_seen_in_the_values(threshold: f
     tail = Tail(traced, [smallest_cut(traced, traced.outputs[0], 0)], traced.outputs[0], [0])
     reduced = reduced_field(lambda inputs, h, e: tail(*inputs).log_factor(h, e), K, 1, traced.inputs, dtype)
     assert (None if reduced is None else reduced.matrix.shape[0]) == numbers
+
+
+@pytest.mark.parametrize("reads_all", [True, False])
+def test_a_direction_that_matters_to_one_element_alone_is_kept(reads_all: bool) -> None:
+    """As the start of a series, which only its first step reads."""
+    traced = trace(lambda h: [h], jax.ShapeDtypeStruct((2,), np.dtype(np.float64)))
+
+    def log_factor(inputs: Array, h: Array, e: Array) -> Array:
+        return -jnp.cosh(h[0]) - jnp.where((e == 7) & reads_all, h[1] ** 2, 0.0)
+
+    reduced = reduced_field(log_factor, 2, 100, traced.inputs, np.dtype(np.float64))
+    assert reads_all == (reduced is None)
