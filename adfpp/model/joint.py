@@ -230,11 +230,13 @@ def _row_value(
     joined = {n: name for name in integrated for n in name.split(", ")}
     for name, observed in _observations(program, call, theta, row, shared, key).items():
         each = elements(observed.fn, observed.value)
-        if name in integrated:
-            values = integrated[name].reshape(each.shape)
-        elif name in joined:
-            out[joined[name]] = jnp.squeeze(integrated[joined[name]])
+        group = joined.get(name)
+        if group is not None and (group != name or integrated[group].size != each.log_prob.size):
+            # local latents join several elements, or several observations, so that they have one log-density
+            out[group] = jnp.squeeze(integrated[group])
             continue
+        if group is not None:
+            values = integrated[group].reshape(each.shape)
         else:
             values = each.masked_log_prob()
         if what == "mean":

@@ -65,6 +65,12 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
         if name not in one.observations or name not in two.observations:
             raise ModelError(f"Observation {name!r} is missing when the model gets fewer rows. Observe it for all.")
         counts = [int(np.prod(s.observations[name].element_shape)) for s in (one, two)]
+        if not any(counts):
+            raise ModelError(
+                f"Observation {name!r} does not follow the rows: it has no element when the model gets one row or two. "
+                "The model leaves out some of its rows, as an autoregression does with the first ones (y[1:]). Pass "
+                "earlier values as columns of their own (y_before=...), so that each row has all that it needs."
+            )
         # A factor that is summed over the rows is one number for any number of rows; the numeric check judges it.
         scalar = observation.element_shape == ()
         if counts[1] != 2 * counts[0] and not scalar:

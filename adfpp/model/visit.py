@@ -112,7 +112,7 @@ def visit(
     Raises:
         ModelError: When the model does something that cannot be learned row by row, whatever its shapes.
     """
-    watch = _Watch(lambda: call(model, arguments))
+    watch = _Watch(_run(model, arguments))
     substituted = _substituted(_Replace(watch, priors or {}), values or _neutral)
     try:
         with quiet():
@@ -135,7 +135,7 @@ def visit(
         ) from error
     latents, observations = {}, {}
     for name, site in messages.items():
-        _refuse(name, site)
+        _refuse(name, site, messages)
         if site["type"] == "sample":
             (observations if site["is_observed"] else latents)[name] = Sampled(
                 name, site["fn"], site["value"], _plates(site)
@@ -143,7 +143,7 @@ def visit(
     return Visit(latents, observations)
 
 
-def _refuse(name: str, site: Message) -> None:
+def _refuse(name: str, site: Message, messages: Mapping[str, Message]) -> None:
     """Refuses statements that have no meaning when rows come one by one."""
     if site["type"] == "param":
         raise ModelError(
@@ -167,17 +167,22 @@ def _refuse(name: str, site: Message) -> None:
         )
     if site["is_observed"]:
         return
-    if name.endswith("_unobserved"):
+    if is_masked(site["fn"]) and not _of_obs_mask(name, messages):
         raise ModelError(
-            f"The latent {name!r} comes from obs_mask, which draws a latent for every row under a name of its own. Use "
-            "handlers.mask (or .mask on the distribution) to leave out what was not observed, or write the latent "
-            "into the data plate yourself."
+            f"The latent {name!r} is under handlers.mask, which makes its prior flat where the mask is False, so that it "
+            "is not proper there. Draw the latent outside of the mask, and put only the observations under "
+            "handlers.mask. An element that no observation reads then keeps its prior, and changes nothing else."
         )
-    if is_masked(site["fn"]):
-        raise ModelError(
-            f"The latent {name!r} is under handlers.mask, which makes its prior flat. Mask observations only, and give "
-            "latents a proper prior."
-        )
+
+
+def _of_obs_mask(name: str, messages: Mapping[str, Message]) -> bool:
+    """Whether a latent comes from ``obs_mask``, which draws the values that were not observed.
+
+    Such a latent is masked where the value was observed, and is not used there: the model then reads the observed
+    value. Its prior may therefore be taken as if it were not masked.
+    """
+    base = name.removesuffix("_unobserved")
+    return base != name and f"{base}_observed" in messages and messages.get(base, {}).get("type") == "deterministic"
 
 
 def _is_one(scale: ArrayLike | None) -> bool:
@@ -203,10 +208,7 @@ def record(
         redraw: Whether new observations are drawn; factors stay unchanged.
         constants: Observations that are fixed latents: they are never drawn, and count as deterministic values.
     """
-
-    def run() -> object:
-        return call(model, arguments)
-
+    run = _run(model, arguments)
     substituted = _substituted(_Unobserved(run, constants) if redraw else run, values)
     with quiet():
         messages = handlers.trace(handlers.seed(substituted, rng_seed=key)).get_trace()
@@ -234,7 +236,7 @@ def draw_latents(
         key: The key for the draws.
     """
     with quiet(), handlers.seed(rng_seed=key):
-        messages = handlers.trace(_Replace(lambda: call(model, arguments), priors)).get_trace()
+        messages = handlers.trace(_Replace(_run(model, arguments), priors)).get_trace()
     return {n: site["value"] for n, site in messages.items() if _is_latent(site)}
 
 
@@ -262,6 +264,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def _run(model: Model, arguments: Mapping[str, object]) -> Callable[[], object]:
+    """A model that is called with these arguments, and whose distributions have the shapes of their values."""
+    return _Shaped(lambda: call(model, arguments))
+
+
 def _substituted(fn: Callable[..., object], values: Values) -> Callable[..., object]:
     """A function whose latents get these values."""
 
@@ -285,6 +292,38 @@ def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
         return None
     transform = biject_to(fn.support)
     return transform(jnp.zeros(transform.inverse_shape(tuple(fn.batch_shape) + tuple(fn.event_shape))))
+
+
+class _Shaped(Messenger):
+    """Gives every distribution the batch shape of its value.
+
+    NumPyro repeats a distribution for the ``sample_shape`` of its statement, and for an observed array that has more
+    elements than the distribution. The distribution itself does not have these axes.
+    """
+
+    def process_message(self, msg: Message) -> None:
+        """Expands the distribution of a statement before other handlers look at it."""
+        if msg["type"] != "sample":
+            return
+        fn, shape = msg["fn"], tuple(msg["fn"].batch_shape)
+        if msg["kwargs"].get("sample_shape"):
+            msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *shape))
+            msg["kwargs"]["sample_shape"] = ()
+        elif msg["is_observed"] and jnp.ndim(msg["value"]) >= fn.event_dim:
+            given = tuple(jnp.shape(msg["value"]))
+            given = given[: len(given) - fn.event_dim]
+            try:
+                both = jnp.broadcast_shapes(given, shape)
+            except ValueError:  # the log-density will raise an error that names the shapes
+                return
+            if both not in (given, shape):
+                raise ModelError(
+                    f"The values of observation {msg['name']!r} have the shape {given}, and its distribution has the "
+                    f"shape {shape}: together they would be stretched to {both}, where each value is compared with "
+                    f"every element of the distribution. Pass values of the shape {shape}."
+                )
+            if both != shape:
+                msg["fn"] = fn.expand(both)
 
 
 class _Replace(Messenger):

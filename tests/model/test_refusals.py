@@ -54,6 +54,16 @@ def test_refuses_a_factor_that_is_not_per_row() -> None:
     says(refusal(model, X, y=Y), "'penalty'", "factor", "once for each row", "prior")
 
 
+def test_refuses_a_series_without_its_first_rows() -> None:
+    """One row, and so no observation, is left of it."""
+
+    def model(y: Array) -> None:
+        w = sample("w", dist.Normal(0, 1).expand([2]))
+        sample("y", dist.Normal(w[0] * y[1:-1] + w[1] * y[:-2], SCALE), obs=y[2:])
+
+    says(refusal(model, Y), "'y'", "does not follow the rows", "autoregression", "columns")
+
+
 def test_refuses_correlated_rows() -> None:
     """A random walk over the rows is one event, not as many rows."""
 
