@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array, widened
+from adfpp.model.elements import is_factor
 from adfpp.model.outline import Outlines
 
 
@@ -110,12 +111,14 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
 
 def _row_count(whole: Outlines, lengths: set[int]) -> int | None:
     """The size of the observations' outermost plate (or axis) that is also the leading axis of an argument."""
-    for observation in whole.observations.values():
+    # a factor may belong to the prior, and its plate is then another one, such as that of the edges of a graph
+    observations = sorted(whole.observations.values(), key=lambda o: is_factor(o.fn))
+    for observation in observations:
         plates = sorted(observation.plates, key=lambda plate: plate.dim)
         for size in [plate.size for plate in plates] or observation.element_shape[:1]:
             if size in lengths:
                 return size
-    for observation in whole.observations.values():
+    for observation in observations:
         for size in observation.element_shape:
             if size in lengths:
                 return size

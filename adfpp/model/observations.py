@@ -97,7 +97,7 @@ class RowModel:
         latents: The latents that all rows share, in the order of θ.
         local: Local latents, whose continuous numbers z follow θ.
         plan: How the local latents are integrated out, once that is known.
-        constants: Observations that are left out.
+        without: Observations that are left out, because they belong to no row.
     """
 
     model: Model
@@ -105,7 +105,7 @@ class RowModel:
     latents: tuple[Latent, ...]
     local: tuple[LocalLatent, ...] = ()
     plan: LocalPlan | None = None
-    constants: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
 
     @property
     def continuous(self) -> tuple[Latent, ...]:
@@ -143,7 +143,7 @@ class RowModel:
                 return jnp.asarray(discrete[name])
             return continuous(name, fn)
 
-        return visit(self.model, self.layout.rebuild_from(inputs), values).without(self.constants)
+        return visit(self.model, self.layout.rebuild_from(inputs), values).without(self.without)
 
     def _draw(self, key: jax.Array, inputs: Sequence[ArrayLike]) -> dict[str, Sampled]:
         """The latents of one row, drawn from their priors."""

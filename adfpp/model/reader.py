@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
 from adfpp.model.arguments import Bound, Model, ModelError, bind, canonical_dtype
-from adfpp.model.constants import constant_observations
+from adfpp.model.constants import observed_once
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
 from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words
@@ -53,8 +53,8 @@ def read(
     count = row_arrays[0].shape[0]
     refuse_stretched(whole, count, bound)
     one, two = (_outline_of_rows(model, bound, layout, whole, length) for length in (1, 2))
-    constants = constant_observations(model, bound, layout, (whole, one, two))
-    whole, one, two = (outlines.without(constants) for outlines in (whole, one, two))
+    once = observed_once(model, bound, layout, (whole, one, two))
+    whole, one, two = (outlines.without(once.names) for outlines in (whole, one, two))
     _refuse_unobserved(whole)
     local = local_latents(whole, count, one, two)
     local_names = frozenset(s.name for s in local)
@@ -73,7 +73,7 @@ def read(
     latents = with_whole_numbers(
         latents, lambda some, flat, rest: RowModel(model, layout, some, local).visit(flat, rest), theta, inputs
     )
-    row_model = RowModel(model, layout, latents, local, constants=constants)
+    row_model = RowModel(model, layout, latents, local, without=once.names)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
     row_model = row_model.planned(dtype, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
@@ -92,7 +92,8 @@ def read(
         shared_shapes,
         moments,
         asked,
-        constants,
+        once.constants,
+        once.prior_terms,
     )
 
 

@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import Model, ModelError, call
-from adfpp.model.elements import AnyDistribution, is_factor, is_masked, same_transform, support_in_words
+from adfpp.model.elements import AnyDistribution, is_factor, is_improper, is_masked, same_transform, support_in_words
 from adfpp.model.location import is_users, raised_at
 
 # NumPyro keeps its stack of handlers for the whole process, so that only one thread at a time may run a model.
@@ -57,10 +58,16 @@ class Sampled(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The latents and observations of one run, by name."""
+    """The latents and observations of one run, by name, and the observations that are terms of the prior."""
 
     latents: dict[str, Sampled]
     observations: dict[str, Sampled]
+    prior_terms: Mapping[str, Sampled] = MappingProxyType({})
+
+    def apart(self, constants: Collection[str], prior_terms: Collection[str]) -> "Visit":
+        """The visit with these observations left out, and these moved to the terms of the prior."""
+        terms = {name: self.observations[name] for name in prior_terms}
+        return self.without({*constants, *prior_terms})._replace(prior_terms=terms)
 
     def without(self, names: Collection[str]) -> "Visit":
         """The visit without some of the observations."""
@@ -169,8 +176,8 @@ def _refuse(name: str, site: Message, messages: Mapping[str, Message]) -> None:
         return
     if is_masked(site["fn"]) and not _of_obs_mask(name, messages):
         raise ModelError(
-            f"The latent {name!r} is under handlers.mask, which makes its prior flat where the mask is False, so that it "
-            "is not proper there. Draw the latent outside of the mask, and put only the observations under "
+            f"The latent {name!r} is under handlers.mask, which makes its prior flat, and so improper, where the mask "
+            "is False. Draw the latent outside of the mask, and put only the observations under "
             "handlers.mask. An element that no observation reads then keeps its prior, and changes nothing else."
         )
 
@@ -225,18 +232,28 @@ def record(
 
 
 def draw_latents(
-    model: Model, arguments: Mapping[str, object], priors: Mapping[str, AnyDistribution], key: jax.Array
+    model: Model,
+    arguments: Mapping[str, object],
+    priors: Mapping[str, AnyDistribution],
+    key: jax.Array,
+    improper: bool = False,
 ) -> dict[str, jax.Array]:
-    """Runs a model once with every latent drawn: ``{latent: value}``.
+    """Runs a model once with every latent drawn: ``{latent: value}``. No ``numpyro.factor`` counts.
 
     Args:
         model: The model.
         arguments: Its arguments by name.
         priors: Distributions to put in the place of the model's own priors.
         key: The key for the draws.
+        improper: Whether latents with an improper prior, which has no draws, get some value in the support.
     """
+
+    def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
+        return _neutral(name, fn) if improper and is_improper(fn) else None
+
     with quiet(), handlers.seed(rng_seed=key):
-        messages = handlers.trace(_Replace(_run(model, arguments), priors)).get_trace()
+        replaced = _Replace(_run(model, arguments), priors)
+        messages = handlers.trace(_substituted(replaced, values)).get_trace()
     return {n: site["value"] for n, site in messages.items() if _is_latent(site)}
 
 

@@ -1,6 +1,5 @@
 """What changes with the number of rows and must not, or does not and must, is refused with a message that helps."""
 
-import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -40,18 +39,6 @@ def test_refuses_a_hard_coded_plate_that_broadcasts() -> None:
             sample("y", dist.Normal(w, SCALE), obs=y)
 
     says(refusal(model, y=Y), "y", "plate", str(ROWS), "x.shape[0]")
-
-
-def test_refuses_a_factor_that_is_not_per_row() -> None:
-    """A penalty on w would be counted once a row."""
-
-    def model(x: Array, y: Array | None = None) -> None:
-        w = weights()
-        numpyro.factor("penalty", -0.5 * jnp.sum(w**2))
-        with rows(x):
-            sample("y", dist.Normal(x @ w, SCALE), obs=y)
-
-    says(refusal(model, X, y=Y), "'penalty'", "factor", "once for each row", "prior")
 
 
 def test_refuses_a_series_without_its_first_rows() -> None:
