@@ -11,8 +11,9 @@ Neither may be counted once for each row.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
 from adfpp.engine.trace import depends_on, reads, size_of, trace
-from adfpp.model.arguments import Bound, Model, ModelError, canonical_dtype
+from adfpp.model.arguments import Array, Bound, Model, ModelError, canonical_dtype
 from adfpp.model.elements import AnyDistribution, elements, is_factor
 from adfpp.model.layout import Layout
 from adfpp.model.outline import Outline, Outlines
@@ -71,6 +72,7 @@ def observed_once(model: Model, bound: Bound, layout: Layout, outlines: Sequence
 
     traced = trace(densities, theta, *_shapes(rows, shared, 1))
     constants, terms = set(), []
+    factors: dict[str, list[str]] = {}  # those that read latents, with the latents of rows among them
     logs, data = traced.outputs[: len(candidates)], traced.outputs[len(candidates) :]
     for name, output, value in zip(candidates, logs, data, strict=True):
         if reads(traced, output, traced.inputs[: len(rows)]):
@@ -79,8 +81,8 @@ def observed_once(model: Model, bound: Bound, layout: Layout, outlines: Sequence
         latents = [latent for latent, places in where.items() if read[places].any()]
         local = [n for n in latents if one.latents[n].shape != two.latents[n].shape]
         if is_factor(whole.observations[name].fn):
-            # a factor that reads no row may still be one for each row, if it reads a latent of each row, or none
-            terms += [name] * bool(latents and not local)
+            if latents:
+                factors[name] = local
         elif not latents:
             constants.add(name)
         elif local:
@@ -89,8 +91,12 @@ def observed_once(model: Model, bound: Bound, layout: Layout, outlines: Sequence
             raise ModelError(_of_other_rows(name, latents[0]))
         else:
             terms.append(name)
-    terms = _same_for_any_rows(terms, model, layout, rows, shared) if terms else []
-    return Once(frozenset(constants), tuple(terms))
+    for name, kind in _kinds_of(list(factors), model, layout, (one, two), rows, shared).items() if factors else ():
+        if kind == "neither" and factors[name]:
+            raise ModelError(_of_rows(name, factors[name][0]))
+        if kind == "once" and not factors[name]:
+            terms.append(name)
+    return Once(frozenset(constants), tuple(n for n in whole.observations if n in terms))
 
 
 def _of_rows(name: str, latent: str) -> str:
@@ -125,9 +131,9 @@ def _places(latents: Mapping[str, Outline]) -> tuple[jax.ShapeDtypeStruct, dict[
     return jax.ShapeDtypeStruct((int(ends[-1]),), jnp.zeros(()).dtype), where
 
 
-def _shapes(rows: Sequence[ArrayLike], shared: Sequence[ArrayLike], length: int) -> list[jax.ShapeDtypeStruct]:
+def _shapes(rows: Sequence[Array], shared: Sequence[Array], length: int) -> list[jax.ShapeDtypeStruct]:
     """The shapes of the inputs of a model on this number of rows."""
-    shapes = [(length, *np.shape(a)[1:]) for a in rows] + [np.shape(a) for a in shared]
+    shapes = [(length, *a.shape[1:]) for a in rows] + [a.shape for a in shared]
     return [jax.ShapeDtypeStruct(s, canonical_dtype(a)) for s, a in zip(shapes, (*rows, *shared), strict=True)]
 
 
@@ -135,39 +141,49 @@ def _log_densities(seen: Visit, names: Sequence[str]) -> list[jax.Array]:
     return [jnp.ravel(elements(seen.observations[n].fn, seen.observations[n].value).masked_log_prob()) for n in names]
 
 
-def _same_for_any_rows(
-    names: Sequence[str], model: Model, layout: Layout, rows: Sequence[ArrayLike], shared: Sequence[ArrayLike]
-) -> list[str]:
-    """The statements with the same density on one row and on two.
+def _kinds_of(
+    names: Sequence[str],
+    model: Model,
+    layout: Layout,
+    outlines: tuple[Outlines, Outlines],
+    rows: Sequence[Array],
+    shared: Sequence[Array],
+) -> dict[str, Literal["once", "summed", "neither"]]:
+    """Compares factors on one row and on two: with the same value, or the sum of those of the rows.
 
-    A factor that is multiplied by the number of rows is a sum over the rows. Its values are compared at random values
+    A factor that is multiplied by the number of rows is a sum over the rows. The values are compared at random values
     of the latents and of the shared arrays, which need not be known when a model is read.
     """
+    one, two = (o.latents for o in outlines)
 
-    def on(length: int) -> Callable[..., list[jax.Array]]:
+    def on(first: int, length: int) -> list[np.ndarray]:
+        """The log-densities on this number of rows, with the latents of the rows from ``first`` on."""
+
+        def values(name: str, fn: AnyDistribution) -> jax.Array | None:
+            if two[name].discrete:
+                return None
+            u = np.random.default_rng(zlib.crc32(name.encode())).normal(size=two[name].unconstrained_shape)
+            for axis, (a, b) in enumerate(zip(one[name].unconstrained_shape, u.shape, strict=True)):
+                u = u if a == b else np.take(u, range(first, first + length), axis)
+            return biject_to(fn.support)(jnp.asarray(u))
+
         def run(*inputs: ArrayLike) -> list[jax.Array]:
-            rng = np.random.default_rng(19)
+            return [jnp.sum(a) for a in _log_densities(visit(model, layout.rebuild_from(inputs), values), names)]
 
-            def values(_: str, fn: AnyDistribution) -> jax.Array | None:
-                if fn.support is None or fn.support.is_discrete:
-                    return None
-                transform = biject_to(fn.support)
-                return transform(jnp.asarray(rng.normal(size=transform.inverse_shape(fn.shape()))))
-
-            return _log_densities(visit(model, layout.rebuild_from(inputs), values), names)
-
-        return run
-
-    found = []
-    for length in (1, 2):
-        rng = np.random.default_rng(23)
-        shapes = _shapes(rows, shared, length)
+        rng, shapes = np.random.default_rng(23), _shapes(rows, shared, length)
         inputs = [np.zeros(s.shape, s.dtype) for s in shapes[: len(rows)]]
-        inputs += [_random(rng, s) for s in shapes[len(rows) :]]
-        found.append([np.asarray(a) for a in jax.jit(on(length))(*inputs)])
-    tolerance = 1e-9 if found[0][0].dtype == np.float64 else 1e-4
-    alike = [np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True) for a, b in zip(*found, strict=True)]
-    return [name for name, same in zip(names, alike, strict=True) if same]
+        return jax.device_get(jax.jit(run)(*inputs, *(_random(rng, s) for s in shapes[len(rows) :])))
+
+    tolerance = 1e-9 if jnp.zeros(()).dtype == np.float64 else 1e-4
+
+    def close(a: float, b: float) -> bool:
+        return np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+    out: dict[str, Literal["once", "summed", "neither"]] = {}
+    for name, a, b, both in zip(names, on(0, 1), on(1, 1), on(0, 2), strict=True):
+        known = np.isfinite([a, b, both]).all()
+        out[name] = "once" if close(a, both) else "summed" if close(a + b, both) or not known else "neither"
+    return out
 
 
 def _random(rng: np.random.Generator, shape: jax.ShapeDtypeStruct) -> np.ndarray:

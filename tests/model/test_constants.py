@@ -187,23 +187,46 @@ def test_rows_are_those_of_an_observation_before_those_of_a_factor() -> None:
     assert read_as.layout.named("row") == ("area", "y") and read_as.prior_terms == ("ties",)
 
 
-def adjacent(x: Array, area: Array, n_areas: int, y: Array | None, local: bool) -> None:
+def test_a_factor_of_latents_of_rows_may_be_a_sum() -> None:
+    """It reads no argument, but each row has its share: it is part of the local latent's prior."""
+
+    def model(y: Array) -> None:
+        with rows(y):
+            z = sample("z", dist.Normal(0, 1))
+        mu = sample("mu", dist.Normal(0, 1))  # after a latent of the rows
+        numpyro.factor("narrow", -0.5 * jnp.sum(z**2))
+        numpyro.factor("level", -0.5 * mu**2)
+        with rows(y):
+            sample("y", dist.Normal(mu + z, SCALE), obs=y)
+
+    assert program(model, Y).prior_terms == ("level",)
+    mean, covariance, _ = learned(model, Y)
+    noise = SCALE**2 + 0.5  # two standard normal densities of z make a variance of one half, as those of mu do
+    precision = 2.0 + len(Y) / noise
+    np.testing.assert_allclose([mean[0], covariance[0, 0]], [Y.sum() / noise / precision, 1 / precision], rtol=1e-5)
+
+
+def adjacent(x: Array, area: Array, n_areas: int, y: Array | None, local: bool, factor: bool) -> None:
     """Effects of areas, which a statement ties together."""
     b = sample("b", dist.Normal(0, 1))
     with numpyro.plate("areas", x.shape[0] if local else n_areas):
         phi = sample("phi", dist.Normal(0, 1))
-    sample("ties", dist.Normal(phi.sum(), 0.1), obs=0.0)
+    if factor:
+        numpyro.factor("ties", dist.Normal(0.0, 0.1).log_prob(phi.sum()))
+    else:
+        sample("ties", dist.Normal(phi.sum(), 0.1), obs=0.0)
     with rows(x):
         sample("y", dist.Normal(b * x + (phi if local else phi[area]), SCALE), obs=y)
 
 
-def test_refuses_a_term_of_latents_of_rows() -> None:
+@pytest.mark.parametrize("factor", [False, True])
+def test_refuses_a_term_of_latents_of_rows(factor: bool) -> None:
     """No row can be learned without the others. The cure: draw the latent for areas, and index it by the rows."""
     x, area = X[:, 0], np.arange(len(X))
-    message = refusal(adjacent, x, area, len(x), Y, True)
+    message = refusal(adjacent, x, area, len(x), Y, True, factor)
     says(message, "'ties'", "'phi'", "n_areas a Python number", "phi[area]", "rows=(...)")
     adf = adfpp.ADF(adjacent, rows=("x", "area", "y"))
-    mean, covariance, _ = learned(adjacent, x, area, len(x), Y, False, adf=adf)
+    mean, covariance, _ = learned(adjacent, x, area, len(x), Y, False, factor, adf=adf)
     design = np.column_stack([x, np.eye(len(x))])
     precision = np.eye(1 + len(x)) + design.T @ design / SCALE**2
     precision[1:, 1:] += 1 / 0.1**2

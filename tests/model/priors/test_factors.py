@@ -66,6 +66,7 @@ def test_a_hierarchy_has_a_factor_for_each_group() -> None:
     groups = read_as.prior_factors
     assert list(groups) == ["mu", "tau", "a"]
     (a,) = groups["a"]
+    assert a.latent is not None
     assert (a.key, a.latent.name, a.factors.count) == ("a", "a", models.GROUPS)
     theta = np.array([0.3, -0.2, *np.linspace(-1.0, 1.0, models.GROUPS)])
     expected = stats.norm.logpdf(theta[2:], 0.3, np.exp(-0.2)).sum()
@@ -128,7 +129,7 @@ def test_a_prior_that_is_constant_has_no_factor() -> None:
     read_as = program(model, Y)
     logs = jax.jit(read_as.prior().logs)(jnp.zeros(1), *read_as.prior_inputs([]))
     np.testing.assert_allclose(logs[0], np.log(0.5))
-    assert all(group.latent.name == "c" for group in read_as.prior_factors["c"])
+    assert all(group.latent == read_as.latents[0] for group in read_as.prior_factors["c"])
 
 
 def test_correlated_effects_have_a_factor_for_each_group() -> None:
