@@ -1,4 +1,4 @@
-"""Jacobians of functions that may have only one of JAX's two modes of differentiation."""
+"""Derivatives of functions that may have only one of JAX's two modes of differentiation."""
 
 from collections.abc import Callable
 
@@ -31,5 +31,20 @@ def value_and_jacobian(
         except (TypeError, NotImplementedError):  # JAX raises either, depending on the rule that is missing
             slopes, value = jax.jacrev(twice, has_aux=True)(u)
         return value, slopes
+
+    return at
+
+
+def gradient(f: Callable[[Float[Array, " k"]], Float[Array, ""]]) -> Callable[[Float[Array, " k"]], Float[Array, " k"]]:
+    """The gradient of ``f``, by reverse mode if ``f`` has it, else by forward mode.
+
+    A ``while_loop`` has only forward mode. It is inside of ``odeint`` when its own rule for reverse mode is not used.
+    """
+
+    def at(u: Float[Array, " k"]) -> Float[Array, " k"]:
+        try:
+            return jax.grad(f)(u)
+        except (TypeError, ValueError, NotImplementedError):  # JAX raises one of them, depending on what is missing
+            return jax.jacfwd(f)(u)
 
     return at

@@ -6,7 +6,7 @@ takes longer than the arithmetic.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 _WRITTEN_OUT = 4  # for larger matrices the written-out program is larger and no faster
 
@@ -21,9 +21,7 @@ def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k
         return norm[None, None], _over(f, norm, (norm > 0) & (norm < jnp.inf))
     if size <= _WRITTEN_OUT:
         return _gram_schmidt(f)
-    q, r = jnp.linalg.qr(f.T)
-    sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0)
-    return (r * sign[:, None]).T, _over((q * sign).T, jnp.ones((), f.dtype), jnp.all(jnp.isfinite(r)))
+    return _gram_schmidt_by_loop(f)
 
 
 def root_of_product(f: Float[Array, "k n"]) -> Float[Array, "k k"]:
@@ -57,9 +55,34 @@ def _gram_schmidt(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Ar
     return jnp.stack([jnp.stack(r) for r in scale]), jnp.stack(rows)
 
 
+def _gram_schmidt_by_loop(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
+    """As ``_gram_schmidt``, for more rows.
+
+    A QR decomposition would give a dependent row a direction of its own, with a pivot that is a rounding error.
+    """
+    size, dtype = f.shape[0], f.dtype
+    tiny = 4.0 * size * float(jnp.finfo(dtype).eps)
+
+    def step(i: Int[Array, ""], done: tuple[Array, Array]) -> tuple[Array, Array]:
+        scale, rows = done
+        before = jnp.sqrt(f[i] @ f[i])
+        part = rows @ f[i]
+        rest = f[i] - part @ rows
+        again = rows @ rest
+        rest = rest - again @ rows
+        norm = jnp.sqrt(rest @ rest)
+        usable = (norm > tiny * before) & (norm < jnp.inf)
+        pivot = jnp.where(norm <= tiny * before, 0.0, norm)
+        return scale.at[i].set((part + again).at[i].set(pivot)), rows.at[i].set(_over(rest, norm, usable))
+
+    return jax.lax.fori_loop(0, size, step, (jnp.zeros((size, size), dtype), jnp.zeros_like(f)))
+
+
 def small_cholesky(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """The lower Cholesky root of a small matrix, written out; it has NaN if the matrix is not positive definite."""
+    """The lower Cholesky root of a small matrix; it has NaN if the matrix is not positive definite."""
     size = a.shape[0]
+    if size > _WRITTEN_OUT:
+        return jnp.linalg.cholesky(a)
     rows: list[list[Float[Array, ""]]] = []
     for i in range(size):
         row: list[Float[Array, ""]] = []

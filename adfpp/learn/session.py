@@ -322,12 +322,14 @@ class Session:
         if isinstance(prior, Posterior):
             return Prior(posterior_blocks(program, prior), [])
         projection = self._projection(call, prior)
-        if not projection.coupled and not revisited:
+        if not projection.coupled and not projection.terms and not revisited:
             return Prior(projection.blocks, [])
         groups = program.prior_factors
         blocks, factors = [], []
         for i in projection.coupled:
             factors += [(g, None) for g in groups[program.latents[i].name]]
+        for name in projection.terms:
+            factors += [(g, None) for g in groups[name]]
         given = set(prior or {})
         for block in projection.blocks:
             latents = [latent for latent in program.latents if latent.size and latent.where.start in block.where]

@@ -15,7 +15,8 @@ import numpy as np
 
 from adfpp.engine.compilation import run_once
 from adfpp.engine.factor import Factor
-from adfpp.engine.families import Belief, Family
+from adfpp.engine.families import Belief, Exchange, Family
+from adfpp.engine.kernel import visit_prior
 from adfpp.model import PriorGroup, block_of_draws
 from adfpp.model.priors import Block, prior_draws
 
@@ -87,7 +88,7 @@ def _base_of(blocks: Sequence[Block], size: int) -> tuple[np.ndarray, np.ndarray
         wide[:, block.where] = inverse
         roots.append(wide)
         centres.append(inverse @ block.mean)
-        constant += np.linalg.slogdet(inverse)[1] - 0.5 * len(block.where) * math.log(2.0 * math.pi)
+        constant += np.linalg.slogdet(inverse)[1] - 0.5 * len(block.where) * math.log(2.0 * math.pi) + block.log_mass
     root = np.concatenate(roots) if roots else np.zeros((0, size))
     centre = np.concatenate(centres) if centres else np.zeros(0)
     return root, centre, constant
@@ -101,7 +102,7 @@ def theta_base(family: Any, start: "Start", blocks: Sequence[Block]) -> ThetaBas
     covered = np.zeros(belief.mean.shape[0], bool)
     for block in blocks:
         covered[block.where] = True
-    total = family.prior_log_norm(belief, blocks, covered)
+    total = family.prior_log_norm(belief, blocks, covered) - sum(block.log_mass for block in blocks)
     return ThetaBase(natural, jnp.asarray(total, natural.dtype))
 
 
@@ -127,16 +128,17 @@ def begin(
     if not factors:
         return Start(family.start(blocks, size, dtype), {})
     draws = None
-    if any(block is None for _, block in factors):
+    if any(block is None and group.latent is not None for group, block in factors):
         draws = _usable(prior_draws(sampler, _DRAWS))
     if not family.sites_in_field:
-        return _begin_in_theta(family, size, dtype, blocks, factors, draws)
+        start = _begin_in_theta(family, size, dtype, blocks, factors, draws)
+        return _with_terms(family, start, factors, inputs)
     root, centre, _ = _base_of(blocks, size)
     precision, slope = root.T @ root, root.T @ centre
     sites = {}
     for group, block in factors:
         matrix, offset = _fields(group.factors, size, dtype, inputs)
-        own = np.arange(group.latent.where.start, group.latent.where.stop)
+        own = _places(group)
         rows = []
         for a, b in zip(matrix, offset, strict=True):
             nu, weight = _first_site(a, b, own, block, draws, dtype)
@@ -150,7 +152,35 @@ def begin(
     lower = np.linalg.cholesky(precision * np.outer(unit, unit))
     root = unit[:, None] * np.linalg.inv(lower).T
     mean = root @ (root.T @ slope)
-    return Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
+    start = Start(Belief(jnp.asarray(mean, dtype), jnp.asarray(root, dtype)), sites)
+    return _with_terms(family, start, factors, inputs)
+
+
+def _places(group: PriorGroup) -> np.ndarray:
+    """The places in θ of the latent whose prior the factors are; none for a term of the prior."""
+    latent = group.latent
+    return np.zeros(0, int) if latent is None else np.arange(latent.where.start, latent.where.stop)
+
+
+_VISITS = 2  # of the terms of a prior: the first visit of each does not know of those that come after it
+
+
+def _with_terms(
+    family: Family, start: Start, factors: Sequence[tuple[PriorGroup, Block | None]], inputs: Sequence[jax.Array]
+) -> Start:
+    """The start after visits of the terms of the prior, whose initial sites are constant."""
+    terms = {group.key: group.factors for group, _ in factors if group.latent is None}
+    if not terms:
+        return start
+
+    def visited(_: object, now: Any) -> Any:
+        belief, sites = now
+        one = jnp.ones((), belief.mean.dtype)
+        return visit_prior(family, terms, belief, sites, inputs, Exchange(one, one))[:2]
+
+    begun = start.belief, {key: start.priors[key] for key in terms}
+    belief, sites = jax.jit(lambda now: jax.lax.fori_loop(0, _VISITS, visited, now))(begun)
+    return Start(belief, start.priors | sites)
 
 
 def _usable(draws: np.ndarray) -> np.ndarray:
@@ -181,6 +211,8 @@ def _first_site(
     """
     if not len(b):
         return np.zeros(0), np.zeros((0, 0))
+    if not len(own):  # a term of the prior, which is visited before any row
+        return np.zeros(len(b)), np.zeros((len(b), len(b)))
     left, sizes, _ = np.linalg.svd(a[:, own])
     rank = int((sizes > 1e-10 * max(sizes.max(), 1e-300)).sum())
     directions = left[:, :rank]  # (k, r)
@@ -232,7 +264,8 @@ def _begin_in_theta(
 ) -> Start:
     """For families that forget correlations: all factors of a latent together have its marginal moments initially."""
     given = list(blocks)
-    for latent, block in {group.latent.name: (group.latent, block) for group, block in factors}.values():
+    owned = {g.latent.name: (g.latent, block) for g, block in factors if g.latent is not None}
+    for latent, block in owned.values():
         where = np.arange(latent.where.start, latent.where.stop)
         if block is not None:
             given.append(block)
@@ -246,12 +279,14 @@ def _begin_in_theta(
     belief = family.start(given, size, dtype)
     sites = {}
     for group, _ in factors:
-        siblings = sum(other.latent.name == group.latent.name for other, _ in factors)
+        siblings = sum(other.latent is group.latent for other, _ in factors)
         count = group.factors.count
         own = np.zeros((count, size))
-        where = np.arange(group.latent.where.start, group.latent.where.stop)
+        where = _places(group)
         elements = np.asarray(group.factors.elements)
-        if count == len(where) and siblings == 1:
+        if not len(where):
+            pass  # a term of the prior, which is visited before any row
+        elif count == len(where) and siblings == 1:
             own[np.arange(count), where[elements]] = 1.0
         else:  # the factors of one latent divide its precision equally
             own[:, where] = 1.0 / (count * siblings)

@@ -230,8 +230,8 @@ def warn_of_priors(statuses: Mapping[str, int], stacklevel: int) -> None:
     if refused:
         words = ", ".join(f"{name!r} ({Status(statuses[name]).name})" for name in refused)
         warnings.warn(
-            f"The prior of {words} depends on other latents, and its integral could not be computed. The belief has "
-            "only a first approximation of it, so that the latents in it, such as scales of groups, are not learned "
+            f"The prior of {words} depends on several latents, and its integral could not be computed. The belief has "
+            "at most a first approximation of it, so that the latents in it, such as scales of groups, are not learned "
             "from it. See explain for the size of its field; give the rule more points, "
             "moments=adfpp.MonteCarlo(...), or run NUTS.",
             PriorRefused,

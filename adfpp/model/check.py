@@ -321,6 +321,7 @@ def _logs(
     observations = {n: o.fn.log_prob(o.value) for n, o in seen.observations.items()}
     priors = {n: _log_prior(latent) for n, latent in seen.latents.items()}
     prior = sum((jnp.sum(a) for n, a in priors.items() if n not in by_name), jnp.zeros(()))
+    prior = sum((jnp.sum(term.fn.log_prob(term.value)) for term in seen.prior_terms.values()), prior)
     return _Logs(observations, {n: a for n, a in priors.items() if n in by_name}, prior)
 
 

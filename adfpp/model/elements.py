@@ -93,12 +93,17 @@ def is_improper(fn: AnyDistribution) -> bool:
 
 
 def is_masked(fn: AnyDistribution) -> bool:
-    """Whether a distribution is masked."""
+    """Whether a distribution has a mask that may be False somewhere."""
     while isinstance(fn, _WRAPPERS):
-        if isinstance(fn, dist.MaskedDistribution):
+        if isinstance(fn, dist.MaskedDistribution) and not _is_true(fn._mask):
             return True
         fn = fn.base_dist
     return False
+
+
+def _is_true(mask: ArrayLike) -> bool:
+    """Whether a mask is known to be True everywhere."""
+    return not isinstance(mask, Tracer) and bool(np.all(np.asarray(mask)))
 
 
 def enumerable_values(fn: AnyDistribution) -> np.ndarray | None:

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from adfpp.model.arguments import ModelError, bind
-from adfpp.model.elements import AnyDistribution, elements, is_factor, scalar_base
+from adfpp.model.elements import AnyDistribution, elements, is_factor, is_improper, scalar_base
 from adfpp.model.latents import unconstrain
 from adfpp.model.layout import Layout
 from adfpp.model.program import Program
@@ -81,7 +81,10 @@ class Joint:
     # ------------------------------------------------------------------------------------------ densities
 
     def log_prior(self, theta: ArrayLike) -> dict[str, np.ndarray]:
-        """Log prior density of each latent in its native space: ``{latent: (S, *batch_shape)}`` at ``(S, N)`` θ."""
+        """Log prior density of each latent in its native space, and of each term of the prior.
+
+        ``{name: (S, *batch_shape)}`` at ``(S, N)`` θ.
+        """
         return jax.device_get(self._compiled(_log_priors)(self._flat(theta), self.shared))
 
     def log_volume(self, theta: ArrayLike) -> np.ndarray:
@@ -143,7 +146,7 @@ class Joint:
         return out
 
     def draw_prior(self, rng_key: jax.Array, count: int) -> np.ndarray:
-        """Independent draws ``(count, N)`` of θ from the prior."""
+        """Independent draws ``(count, N)`` of θ from the prior of the latents, without terms such as numpyro.factor."""
         return np.asarray(self._compiled(_prior_samples)(jax.random.split(rng_key, count), self.shared))
 
     def _compiled(self, function: Callable[..., Any], *options: Hashable) -> Callable[..., Any]:
@@ -181,7 +184,8 @@ def _log_priors(program: Program, call: _Call, theta: jax.Array, shared: Arrays)
     def one(theta: jax.Array) -> dict[str, jax.Array]:
         arguments = call.layout.rebuild(_empty_row(program), shared)
         seen = program.visit(arguments, program.substitution(theta), dict(call.replaced))
-        return {n: drawn.fn.log_prob(drawn.value) for n, drawn in seen.latents.items() if n not in local}
+        latents = {n: drawn for n, drawn in seen.latents.items() if n not in local and not is_improper(drawn.fn)}
+        return {n: one.fn.log_prob(one.value) for n, one in (latents | dict(seen.prior_terms)).items()}
 
     return jax.vmap(one)(theta)
 
@@ -230,11 +234,13 @@ def _row_value(
     joined = {n: name for name in integrated for n in name.split(", ")}
     for name, observed in _observations(program, call, theta, row, shared, key).items():
         each = elements(observed.fn, observed.value)
-        if name in integrated:
-            values = integrated[name].reshape(each.shape)
-        elif name in joined:
-            out[joined[name]] = jnp.squeeze(integrated[joined[name]])
+        group = joined.get(name)
+        if group is not None and (group != name or integrated[group].size != each.log_prob.size):
+            # local latents join several elements, or several observations, so that they have one log-density
+            out[group] = jnp.squeeze(integrated[group])
             continue
+        if group is not None:
+            values = integrated[group].reshape(each.shape)
         else:
             values = each.masked_log_prob()
         if what == "mean":

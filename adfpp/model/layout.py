@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array, widened
+from adfpp.model.elements import is_factor
 from adfpp.model.outline import Outlines
 
 ONE_ROW = np.zeros(1, np.float32)  # stands for the rows of a call that is one row; no model reads it
@@ -151,12 +152,14 @@ def _refuse_other_lengths(bound: Bound, carries: Sequence[bool], counts: Sequenc
 
 def _row_count(whole: Outlines, lengths: set[int]) -> int | None:
     """The size of the observations' outermost plate (or axis) that is also the leading axis of an argument."""
-    for observation in whole.observations.values():
+    # a factor may belong to the prior, and its plate is then another one, such as that of the edges of a graph
+    observations = sorted(whole.observations.values(), key=lambda o: is_factor(o.fn))
+    for observation in observations:
         plates = sorted(observation.plates, key=lambda plate: plate.dim)
         for size in [plate.size for plate in plates] or observation.element_shape[:1]:
             if size in lengths:
                 return size
-    for observation in whole.observations.values():
+    for observation in observations:
         for size in observation.element_shape:
             if size in lengths:
                 return size

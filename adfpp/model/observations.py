@@ -98,7 +98,7 @@ class RowModel:
         latents: The latents that all rows share, in the order of θ.
         local: Local latents, whose continuous numbers z follow θ.
         plan: How the local latents are integrated out, once that is known.
-        constants: Observations that are left out.
+        without: Observations that are left out, because they belong to no row.
         selections: For each entry of the outputs, a check of the indices that it depends on, once that is known.
     """
 
@@ -107,7 +107,7 @@ class RowModel:
     latents: tuple[Latent, ...]
     local: tuple[LocalLatent, ...] = ()
     plan: LocalPlan | None = None
-    constants: frozenset[str] = frozenset()
+    without: frozenset[str] = frozenset()
     selections: tuple[Inside | None, ...] = ()
 
     @property
@@ -158,7 +158,7 @@ class RowModel:
                 return jnp.asarray(discrete[name])
             return continuous(name, fn)
 
-        return visit(self.model, self.layout.rebuild_from(inputs), values).without(self.constants)
+        return visit(self.model, self.layout.rebuild_from(inputs), values).without(self.without)
 
     def _draw(self, key: jax.Array, inputs: Sequence[ArrayLike]) -> dict[str, Sampled]:
         """The latents of one row, drawn from their priors."""
@@ -259,7 +259,7 @@ def _entry(observed: Sampled, put: Put) -> _Entry:
     inside = _in_support(each, value)
     entry = entry._replace(
         supported=None if inside is None else put(inside),
-        finite=put(_all_finite(value, count)),
+        finite=put(_all_finite(value, each.shape)),
         discrete=is_discrete(each.inner),
     )
     form = closed_form(each.inner)
@@ -292,9 +292,10 @@ def _in_support(each: Elements, value: jax.Array) -> jax.Array | None:
         return None
 
 
-def _all_finite(value: jax.Array, count: int) -> jax.Array:
+def _all_finite(value: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Whether all numbers of each element are finite, ``(E,)``, for elements of this shape."""
     finite = jnp.isfinite(value) if jnp.issubdtype(value.dtype, jnp.inexact) else jnp.ones(value.shape, bool)
-    return jnp.all(finite.reshape((count, -1)), -1)
+    return jnp.all(finite, tuple(range(len(shape), value.ndim))).reshape(-1)
 
 
 # ------------------------------------------------------------------------------------------ with local latents
@@ -325,7 +326,7 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
             value = jnp.broadcast_to(value, each.shape + tuple(each.inner.event_shape))
             inside = _in_support(each, value)
             out.supported[name] = every if inside is None else inside
-            out.finite[name] = _all_finite(value, count)
+            out.finite[name] = _all_finite(value, each.shape)
         log_prob = each.log_prob.reshape(-1)
         out.log_prob[name] = log_prob if each.mask is None else jnp.where(out.counted[name], log_prob, 0.0)
     for s in plan.latents:

@@ -55,6 +55,7 @@ class Program:
         moments: How tilted moments are computed.
         asked: The family or families that the user asked for.
         constants: Observations that are fixed latents, whose density does not count (see ``model/constants.py``).
+        prior_terms: Observations and factors that depend on latents and on no row: they belong to the prior.
     """
 
     model: Model
@@ -71,6 +72,7 @@ class Program:
     moments: Moments = AUTO
     asked: Family | ByLatent | None = None
     constants: frozenset[str] = frozenset()
+    prior_terms: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -152,8 +154,8 @@ class Program:
     def visit(
         self, arguments: Mapping[str, object], values: Values, priors: Mapping[str, Distribution] | None = None
     ) -> Visit:
-        """Runs the model once, see ``model/visit.py:visit``, and leaves out the constants."""
-        return visit(self.model, arguments, values, priors).without(self.constants)
+        """Runs the model once, see ``model/visit.py:visit``. Its observations are those of rows."""
+        return visit(self.model, arguments, values, priors).apart(self.constants, self.prior_terms)
 
     def substitution(self, theta: jax.Array) -> Values:
         """Constrained values of the latents that all rows share, for ``visit``."""
@@ -175,7 +177,9 @@ class Program:
         Args:
             replaced: Distributions to put in the place of the model's own priors.
         """
-        return ModelPrior(self.model, self.layout, self.latents, self.row_shapes, self.dtype, replaced or {})
+        return ModelPrior(
+            self.model, self.layout, self.latents, self.row_shapes, self.dtype, replaced or {}, self.prior_terms
+        )
 
     def project_prior(
         self, shared: Sequence[ArrayLike], replaced: Mapping[str, Distribution] | None = None
@@ -190,12 +194,12 @@ class Program:
 
     @cached_property
     def prior_factors(self) -> dict[str, tuple[PriorGroup, ...]]:
-        """The prior as factor groups, by latent."""
+        """The prior as factor groups, by latent and prior term."""
         with READING:
             return prior_groups(self)
 
     def latents_of_priors(self, statuses: Mapping[str, Any]) -> dict[str, int]:
-        """The worst status of a latent's prior factors, ``{latent: code}``, from those of the factors by key."""
+        """The worst status of the prior factors of each latent and prior term, from those of the factors by key."""
         worst: dict[str, int] = {}
         for name, groups in self.prior_factors.items() if statuses else ():
             codes = [int(statuses[g.key]) for g in groups if g.key in statuses]

@@ -12,7 +12,7 @@ import numpy as np
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
 from adfpp.model.arguments import Bound, Model, ModelError, ValueNeeded, bind, canonical_dtype
-from adfpp.model.constants import constant_observations
+from adfpp.model.constants import Once, observed_once
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
 from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words, with_counts
@@ -66,8 +66,8 @@ def read(
     row_arrays, shared_arrays = layout.split(bound.leaves)
     count = row_arrays[0].shape[0]
     layout, one, two = _outlines_of_rows(model, bound, layout, whole, count)
-    constants = frozenset() if layout.whole else constant_observations(model, bound, layout, (whole, one, two))
-    whole, one, two = (outlines.without(constants) for outlines in (whole, one, two))
+    once = Once() if layout.whole else observed_once(model, bound, layout, (whole, one, two))
+    whole, one, two = (outlines.without(once.names) for outlines in (whole, one, two))
     _refuse_unobserved(whole)
     local = () if layout.whole else local_latents(whole, count, one, two)
     local_names = frozenset(s.name for s in local)
@@ -87,7 +87,7 @@ def read(
     latents = with_whole_numbers(
         latents, lambda some, flat, rest: RowModel(model, layout, some, local).visit(flat, rest), theta, inputs
     )
-    row_model = RowModel(model, layout, latents, local, constants=constants)
+    row_model = RowModel(model, layout, latents, local, without=once.names)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
     row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
@@ -108,7 +108,8 @@ def read(
         shared_shapes,
         moments,
         asked,
-        constants,
+        once.constants,
+        once.prior_terms,
     )
 
 

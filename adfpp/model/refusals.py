@@ -103,6 +103,13 @@ def refuse_changes(whole: Outlines, rows: int, one: Outlines, two: Outlines, loc
     for name in whole.observations:
         if name not in one.observations or name not in two.observations:
             raise ModelError(f"Observation {name!r} is missing when the model gets fewer rows. Observe it for all.")
+        if not _count(one, name) and not _count(two, name):
+            raise ModelError(
+                f"Observation {name!r} does not follow the rows: it has no element when the model gets one row or two. "
+                "The model leaves out some of its rows, as an autoregression does with the first ones (y[1:]). Pass "
+                "earlier values as columns of their own (y_before=...), so that each row has all that it needs."
+                f"{one_row_advice(numbers_of(whole))}"
+            )
         if not _follows(name, one, two):
             sizes = {plate.name: plate.size for plate in one.observations[name].plates}
             stuck = [p for p, s in sizes.items() if s > 1]

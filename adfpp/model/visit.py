@@ -8,6 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from adfpp.model.arguments import Model, ModelError, ValueNeeded, call
-from adfpp.model.elements import AnyDistribution, is_factor, is_masked, same_transform, support_in_words
+from adfpp.model.elements import AnyDistribution, is_factor, is_improper, is_masked, same_transform, support_in_words
 from adfpp.model.location import is_users, raised_at
 
 # NumPyro keeps its stack of handlers for the whole process, so that only one thread at a time may run a model.
@@ -57,10 +58,16 @@ class Sampled(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """The latents and observations of one run, by name."""
+    """The latents and observations of one run, by name, and the observations that are terms of the prior."""
 
     latents: dict[str, Sampled]
     observations: dict[str, Sampled]
+    prior_terms: Mapping[str, Sampled] = MappingProxyType({})
+
+    def apart(self, constants: Collection[str], prior_terms: Collection[str]) -> "Visit":
+        """The visit with these observations left out, and these moved to the terms of the prior."""
+        terms = {name: self.observations[name] for name in prior_terms}
+        return self.without({*constants, *prior_terms})._replace(prior_terms=terms)
 
     def without(self, names: Collection[str]) -> "Visit":
         """The visit without some of the observations."""
@@ -112,7 +119,7 @@ def visit(
     Raises:
         ModelError: When the model does something that cannot be learned row by row, whatever its shapes.
     """
-    watch = _Watch(lambda: call(model, arguments))
+    watch = _Watch(_run(model, arguments))
     substituted = _substituted(_Replace(watch, priors or {}), values or _neutral)
     try:
         with quiet():
@@ -136,7 +143,7 @@ def visit(
         ) from error
     latents, observations = {}, {}
     for name, site in messages.items():
-        _refuse(name, site)
+        _refuse(name, site, messages)
         if site["type"] == "sample":
             (observations if site["is_observed"] else latents)[name] = Sampled(
                 name, site["fn"], site["value"], _plates(site)
@@ -144,7 +151,7 @@ def visit(
     return Visit(latents, observations)
 
 
-def _refuse(name: str, site: Message) -> None:
+def _refuse(name: str, site: Message, messages: Mapping[str, Message]) -> None:
     """Refuses statements that have no meaning when rows come one by one."""
     if site["type"] == "param":
         raise ModelError(
@@ -168,17 +175,22 @@ def _refuse(name: str, site: Message) -> None:
         )
     if site["is_observed"]:
         return
-    if name.endswith("_unobserved"):
+    if is_masked(site["fn"]) and not _of_obs_mask(name, messages):
         raise ModelError(
-            f"The latent {name!r} comes from obs_mask, which draws a latent for every row under a name of its own. Use "
-            "handlers.mask (or .mask on the distribution) to leave out what was not observed, or write the latent "
-            "into the data plate yourself."
+            f"The latent {name!r} is under handlers.mask, which makes its prior flat, and so improper, where the mask "
+            "is False. Draw the latent outside of the mask, and put only the observations under "
+            "handlers.mask. An element that no observation reads then keeps its prior, and changes nothing else."
         )
-    if is_masked(site["fn"]):
-        raise ModelError(
-            f"The latent {name!r} is under handlers.mask, which makes its prior flat. Mask observations only, and give "
-            "latents a proper prior."
-        )
+
+
+def _of_obs_mask(name: str, messages: Mapping[str, Message]) -> bool:
+    """Whether a latent comes from ``obs_mask``, which draws the values that were not observed.
+
+    Such a latent is masked where the value was observed, and is not used there: the model then reads the observed
+    value. Its prior may therefore be taken as if it were not masked.
+    """
+    base = name.removesuffix("_unobserved")
+    return base != name and f"{base}_observed" in messages and messages.get(base, {}).get("type") == "deterministic"
 
 
 def _is_one(scale: ArrayLike | None) -> bool:
@@ -204,10 +216,7 @@ def record(
         redraw: Whether new observations are drawn; factors stay unchanged.
         constants: Observations that are fixed latents: they are never drawn, and count as deterministic values.
     """
-
-    def run() -> object:
-        return call(model, arguments)
-
+    run = _run(model, arguments)
     substituted = _substituted(_Unobserved(run, constants) if redraw else run, values)
     with quiet():
         messages = handlers.trace(handlers.seed(substituted, rng_seed=key)).get_trace()
@@ -224,18 +233,28 @@ def record(
 
 
 def draw_latents(
-    model: Model, arguments: Mapping[str, object], priors: Mapping[str, AnyDistribution], key: jax.Array
+    model: Model,
+    arguments: Mapping[str, object],
+    priors: Mapping[str, AnyDistribution],
+    key: jax.Array,
+    improper: bool = False,
 ) -> dict[str, jax.Array]:
-    """Runs a model once with every latent drawn: ``{latent: value}``.
+    """Runs a model once with every latent drawn: ``{latent: value}``. No ``numpyro.factor`` counts.
 
     Args:
         model: The model.
         arguments: Its arguments by name.
         priors: Distributions to put in the place of the model's own priors.
         key: The key for the draws.
+        improper: Whether latents with an improper prior, which has no draws, get some value in the support.
     """
+
+    def values(name: str, fn: AnyDistribution) -> ArrayLike | None:
+        return _neutral(name, fn) if improper and is_improper(fn) else None
+
     with quiet(), handlers.seed(rng_seed=key):
-        messages = handlers.trace(_Replace(lambda: call(model, arguments), priors)).get_trace()
+        replaced = _Replace(_run(model, arguments), priors)
+        messages = handlers.trace(_substituted(replaced, values)).get_trace()
     return {n: site["value"] for n, site in messages.items() if _is_latent(site)}
 
 
@@ -263,6 +282,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def _run(model: Model, arguments: Mapping[str, object]) -> Callable[[], object]:
+    """A model that is called with these arguments, and whose distributions have the shapes of their values."""
+    return _Shaped(lambda: call(model, arguments))
+
+
 def _substituted(fn: Callable[..., object], values: Values) -> Callable[..., object]:
     """A function whose latents get these values."""
 
@@ -286,6 +310,38 @@ def _neutral(name: str, fn: AnyDistribution) -> ArrayLike | None:
         return None
     transform = biject_to(fn.support)
     return transform(jnp.zeros(transform.inverse_shape(tuple(fn.batch_shape) + tuple(fn.event_shape))))
+
+
+class _Shaped(Messenger):
+    """Gives every distribution the batch shape of its value.
+
+    NumPyro repeats a distribution for the ``sample_shape`` of its statement, and for an observed array that has more
+    elements than the distribution. The distribution itself does not have these axes.
+    """
+
+    def process_message(self, msg: Message) -> None:
+        """Expands the distribution of a statement before other handlers look at it."""
+        if msg["type"] != "sample":
+            return
+        fn, shape = msg["fn"], tuple(msg["fn"].batch_shape)
+        if msg["kwargs"].get("sample_shape"):
+            msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *shape))
+            msg["kwargs"]["sample_shape"] = ()
+        elif msg["is_observed"] and jnp.ndim(msg["value"]) >= fn.event_dim:
+            given = tuple(jnp.shape(msg["value"]))
+            given = given[: len(given) - fn.event_dim]
+            try:
+                both = jnp.broadcast_shapes(given, shape)
+            except ValueError:  # the log-density will raise an error that names the shapes
+                return
+            if both not in (given, shape):
+                raise ModelError(
+                    f"The values of observation {msg['name']!r} have the shape {given}, and its distribution has the "
+                    f"shape {shape}: together they would be stretched to {both}, where each value is compared with "
+                    f"every element of the distribution. Pass values of the shape {shape}."
+                )
+            if both != shape:
+                msg["fn"] = fn.expand(both)
 
 
 class _Replace(Messenger):

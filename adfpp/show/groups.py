@@ -170,15 +170,14 @@ class _Export:
         prior_key, forward_key, prior_forward_key = jax.random.split(key, 3)
         prior_theta = self._prior_draws(prior_key)
         names = self._forward_names(wanted.predictive)
-        after = self.forward.draw(forward_key, theta, names) if names else {}
-        before = self.forward.draw(prior_forward_key, prior_theta, names) if names else {}
-        out = {
-            "posterior": self._sites(constrain(theta), after, "deterministic"),
-            "prior": self._sites(constrain(prior_theta), before, "deterministic"),
-        }
-        if wanted.predictive and self.observed:
-            out["posterior_predictive"] = self._sites({}, after, "observed")
-            out["prior_predictive"] = self._sites({}, before, "observed")
+        drawn = [("posterior", theta, forward_key)]
+        drawn += [("prior", prior_theta, prior_forward_key)] if prior_theta is not None else []
+        out: dict[str, Group] = {}
+        for name, at, draw_key in drawn:
+            values = self.forward.draw(draw_key, at, names) if names else {}
+            out[name] = self._sites(constrain(at), values, "deterministic")
+            if wanted.predictive and self.observed:
+                out[f"{name}_predictive"] = self._sites({}, values, "observed")
         densities = self._likelihood(theta, wanted.log_likelihood, absorbed)
         if wanted.log_likelihood:
             out["log_likelihood"] = self._log_likelihood_group(densities.rows)
@@ -201,9 +200,12 @@ class _Export:
         row = next(filter(None, map(self._row_dim, self.observed)), "row")
         return {"cavities": Group(values, dict.fromkeys(values, [row]), sampled=False)}
 
-    def _prior_draws(self, key: jax.Array) -> jax.Array:
+    def _prior_draws(self, key: jax.Array) -> jax.Array | None:
+        """Draws from the prior; None if terms such as ``numpyro.factor`` belong to it, which have no draws."""
         if isinstance(self.start, Posterior):
             return self.start.draw(key, self.samples)
+        if self.joint.program.prior_terms:
+            return None
         return jnp.asarray(self.joint.draw_prior(key, self.samples))
 
     def _forward_names(self, predictive: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Jacobians of functions with either of the two modes of differentiation."""
+"""Derivatives of functions with either of the two modes of differentiation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from adfpp.engine.derivatives import jacobian
+from adfpp.engine.derivatives import gradient, jacobian
 
 Array = Any
 
@@ -39,13 +39,14 @@ def test_either_mode(f: Callable[[Array], Array]) -> None:
     """The derivative of a cube."""
     u = jnp.array([0.5, -2.0])
     np.testing.assert_allclose(jax.jit(jacobian(f))(u), np.diag([0.75, 12.0]), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(gradient(lambda u: jnp.sum(f(u))))(u), [0.75, 12.0], rtol=1e-12)
 
 
 def test_a_hessian_in_reverse() -> None:
     """The second derivative, where even the gradient has no forward mode."""
     f = reverse_only()
-    gradient = jax.grad(lambda u: jnp.sum(f(u)))
-    np.testing.assert_allclose(jacobian(gradient)(jnp.array([0.5, -2.0])), np.diag([3.0, -12.0]), rtol=1e-12)
+    slope = jax.grad(lambda u: jnp.sum(f(u)))
+    np.testing.assert_allclose(jacobian(slope)(jnp.array([0.5, -2.0])), np.diag([3.0, -12.0]), rtol=1e-12)
 
 
 def test_an_error_of_the_function_stays_one() -> None:

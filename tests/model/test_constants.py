@@ -1,4 +1,4 @@
-"""Latents that are fixed by an observed value: constants that leave the posterior as it is."""
+"""Statements that are observed once: constants, which leave the posterior as it is, and terms of the prior."""
 
 from typing import Any
 
@@ -8,11 +8,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from scipy import stats
 
 import adfpp
 from adfpp.model import Joint
 from adfpp.model.forward import Forward
 from tests.model.common import (
+    GROUP,
     KEY,
     SCALE,
     Array,
@@ -91,18 +93,145 @@ def test_it_is_never_drawn() -> None:
     assert abs(drawn["y"].std() / SCALE - 1.0) < 0.05  # 3,000 draws: 4 standard errors
 
 
-def test_refuses_an_observation_of_the_prior() -> None:
-    """It depends on a latent and not on the rows, so that it would be counted with each of them."""
+def pseudo_observation(x: Array, y: Array | None = None) -> None:
+    """An observation that depends on a latent and not on the rows."""
+    w = weights()
+    sample("guess", dist.Normal(w[0] + w[1], 0.1), obs=0.5)
+    with rows(x):
+        sample("y", dist.Normal(x @ w, SCALE), obs=y)
 
-    def model(x: Array, y: Array | None = None) -> None:
-        w = weights()
-        sample("guess", dist.Normal(w[0], 0.1), obs=0.5)
-        with rows(x):
-            sample("y", dist.Normal(x @ w, SCALE), obs=y)
 
-    says(
-        refusal(model, X, y=Y), "'guess'", "latent 'w'", "observed once", "once for each row", "prior", "handlers.mask"
-    )
+def penalty(x: Array, y: Array | None = None) -> None:
+    """The same, as a factor."""
+    w = weights()
+    numpyro.factor("guess", dist.Normal(w[0] + w[1], 0.1).log_prob(0.5))
+    with rows(x):
+        sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+
+@pytest.mark.parametrize("model", [pseudo_observation, penalty])
+def test_a_statement_that_no_row_enters_is_a_term_of_the_prior(model: Any) -> None:
+    """It counts once, and the posterior is that of a row more."""
+    read_as = program(model, X, y=Y)
+    assert read_as.prior_terms == ("guess",) and [f.name for f in read_as.factors] == ["y"]
+    mean, covariance, info = learned(model, X, y=Y)
+    scale = SCALE / 0.1  # makes the noise of the extra row that of the others
+    expected = exact(np.vstack([X, [scale, scale]]), np.append(Y, 0.5 * scale))
+    np.testing.assert_allclose(mean, expected[0], atol=1e-8)
+    np.testing.assert_allclose(covariance, expected[1], atol=1e-8)
+    log_guess = stats.norm.logpdf(0.5, 0.0, np.sqrt(2.0 + 0.1**2))
+    np.testing.assert_allclose(np.sum(info.log_z), expected[2] + np.log(scale) - log_guess, atol=1e-7)
+
+
+def test_a_term_of_the_prior_counts_in_densities_and_evidence() -> None:
+    """In EP's evidence, in the log joint and in importance weights, and it has no rows."""
+    result = adfpp.EP(pseudo_observation).run(KEY, X, y=Y, progress_bar=False)
+    expected = exact(np.vstack([X, [7.0, 7.0]]), np.append(Y, 3.5))[2] + np.log(7.0)
+    assert abs(result.log_evidence - expected) < 1e-7
+    assert abs(result.posterior.reweighted(KEY, X, y=Y).log_evidence - expected) < 1e-6
+    joint = Joint(program(pseudo_observation, X, y=Y), (X,), {"y": Y})
+    theta = np.array([[0.3, -0.2]])
+    assert set(joint.log_likelihood(theta)) == {"y"}
+    np.testing.assert_allclose(joint.log_prior(theta)["guess"], stats.norm.logpdf(0.5, [0.1], 0.1), rtol=1e-10)
+
+
+def test_a_factor_that_is_multiplied_by_the_number_of_rows_is_one_of_the_rows() -> None:
+    """Each row then brings its share: here the log-density of a value that all rows have."""
+
+    def model(x: Array) -> None:
+        mu = sample("mu", dist.Normal(0, 1))
+        numpyro.factor("all", x.shape[0] * dist.Normal(mu, 1.0).log_prob(0.8))
+
+    assert program(model, X).prior_terms == ()
+    mean, covariance, _ = learned(model, X)
+    np.testing.assert_allclose([mean[0], covariance[0, 0]], [0.8 * len(X) / (1 + len(X)), 1 / (1 + len(X))], rtol=1e-7)
+
+
+def test_refuses_data_of_another_length() -> None:
+    """They would be counted with each row. The cure: one plate for both kinds of data, and a mask for each."""
+
+    def apart(y: Array, v: Array) -> None:
+        mu = sample("mu", dist.Normal(0, 1))
+        with rows(y):
+            sample("y", dist.Normal(mu, 1.0), obs=y)
+        with numpyro.plate("others", len(v)):
+            sample("v", dist.Normal(mu, 0.5), obs=v)
+
+    def together(value: Array, other: Array) -> None:
+        mu = sample("mu", dist.Normal(0, 1))
+        with rows(value):
+            with handlers.mask(mask=~other):
+                sample("y", dist.Normal(mu, 1.0), obs=value)
+            with handlers.mask(mask=other):
+                sample("v", dist.Normal(mu, 0.5), obs=value)
+
+    y, v = np.array([0.3, -0.4, 1.0]), np.array([0.9, 1.1])
+    says(refusal(apart, y, v), "'v'", "'mu'", "another length", "handlers.mask", "numpyro.factor")
+    mean, covariance, _ = learned(together, np.concatenate([y, v]), np.arange(5) > 2)
+    precision = 1.0 + 3.0 + 2.0 / 0.25
+    np.testing.assert_allclose([mean[0], covariance[0, 0]], [(y.sum() + v.sum() / 0.25) / precision, 1 / precision])
+
+
+def test_rows_are_those_of_an_observation_before_those_of_a_factor() -> None:
+    """The edges of a graph are no rows, although they have a plate and come first."""
+
+    def model(nodes: Array, area: Array, y: Array) -> None:
+        with numpyro.plate("areas", 3):
+            w = sample("w", dist.Normal(0, 1))
+        with numpyro.plate("edges", nodes.shape[0]):
+            numpyro.factor("ties", -0.5 * (w[nodes[:, 0]] - w[nodes[:, 1]]) ** 2)
+        with rows(area):
+            sample("y", dist.Normal(w[area], SCALE), obs=y)
+
+    read_as = program(model, np.array([[0, 1], [1, 2]]), GROUP, Y)
+    assert read_as.layout.named("row") == ("area", "y") and read_as.prior_terms == ("ties",)
+
+
+def test_a_factor_of_latents_of_rows_may_be_a_sum() -> None:
+    """It reads no argument, but each row has its share: it is part of the local latent's prior."""
+
+    def model(y: Array) -> None:
+        with rows(y):
+            z = sample("z", dist.Normal(0, 1))
+        mu = sample("mu", dist.Normal(0, 1))  # after a latent of the rows
+        numpyro.factor("narrow", -0.5 * jnp.sum(z**2))
+        numpyro.factor("level", -0.5 * mu**2)
+        with rows(y):
+            sample("y", dist.Normal(mu + z, SCALE), obs=y)
+
+    assert program(model, Y).prior_terms == ("level",)
+    mean, covariance, _ = learned(model, Y)
+    noise = SCALE**2 + 0.5  # two standard normal densities of z make a variance of one half, as those of mu do
+    precision = 2.0 + len(Y) / noise
+    np.testing.assert_allclose([mean[0], covariance[0, 0]], [Y.sum() / noise / precision, 1 / precision], rtol=1e-5)
+
+
+def adjacent(x: Array, area: Array, n_areas: int, y: Array | None, local: bool, factor: bool) -> None:
+    """Effects of areas, which a statement ties together."""
+    b = sample("b", dist.Normal(0, 1))
+    with numpyro.plate("areas", x.shape[0] if local else n_areas):
+        phi = sample("phi", dist.Normal(0, 1))
+    if factor:
+        numpyro.factor("ties", dist.Normal(0.0, 0.1).log_prob(phi.sum()))
+    else:
+        sample("ties", dist.Normal(phi.sum(), 0.1), obs=0.0)
+    with rows(x):
+        sample("y", dist.Normal(b * x + (phi if local else phi[area]), SCALE), obs=y)
+
+
+@pytest.mark.parametrize("factor", [False, True])
+def test_refuses_a_term_of_latents_of_rows(factor: bool) -> None:
+    """No row can be learned without the others. The cure: draw the latent for areas, and index it by the rows."""
+    x, area = X[:, 0], np.arange(len(X))
+    message = refusal(adjacent, x, area, len(x), Y, True, factor)
+    says(message, "'ties'", "'phi'", "n_areas a Python number", "phi[area]", "rows=(...)")
+    adf = adfpp.ADF(adjacent, rows=("x", "area", "y"))
+    mean, covariance, _ = learned(adjacent, x, area, len(x), Y, False, factor, adf=adf)
+    design = np.column_stack([x, np.eye(len(x))])
+    precision = np.eye(1 + len(x)) + design.T @ design / SCALE**2
+    precision[1:, 1:] += 1 / 0.1**2
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, design.T @ Y / SCALE**2), atol=1e-8)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), atol=1e-8)
 
 
 def test_refuses_a_model_of_constants_alone() -> None:

@@ -1,5 +1,6 @@
 """Densities of a model and its data at many θ, against SciPy and enumeration."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -51,6 +52,25 @@ def test_impossible_combinations_count_nothing() -> None:
     p, rate = special.expit(theta[:, 2:]), np.exp(theta[:, :2] @ X.T)
     expected = np.log(p * stats.poisson(rate).pmf(COUNTS) + (1 - p) * (COUNTS == 0))
     np.testing.assert_allclose(logs, expected, atol=1e-10)
+
+
+def test_visits_of_a_site_have_one_density() -> None:
+    """Whether a species is there joins three visits of a site: one number for each row, not one for each visit."""
+
+    def model(y: Array) -> None:
+        b, a = sample("b", dist.Normal(0, 1)), sample("a", dist.Normal(0, 1))
+        with numpyro.plate("sites", y.shape[0], dim=-2):
+            z = sample("z", dist.Bernoulli(logits=b))
+            with numpyro.plate("visits", 3, dim=-1):
+                sample("y", dist.Bernoulli(z * jax.nn.sigmoid(a)), obs=y)
+
+    y = np.array([[0, 0, 0], [0, 1, 0], [1, 1, 0]])
+    theta = np.array([[0.3, -0.4], [-1.0, 0.2]])
+    logs = Joint(program(model, y), (y,), {}).log_likelihood(theta)["y"]
+    there, seen = special.expit(theta[:, :1]), special.expit(theta[:, 1:])
+    counts = y.sum(1)
+    expected = there * seen**counts * (1 - seen) ** (3 - counts) + (1 - there) * (counts == 0)
+    np.testing.assert_allclose(logs, np.log(expected), atol=1e-10)
 
 
 def test_forwards() -> None:

@@ -175,6 +175,12 @@ def latent_in_value_and_field(x: Array, y: Array) -> None:
         sample("y", dist.Normal(x[:, 0] * w[0], SCALE), obs=y - x[:, 1] * w[1])
 
 
+def one_distribution_for_all_rows(x: Array, y: Array) -> None:
+    """A distribution without rows and an array of values: NumPyro repeats the distribution for each."""
+    w = weights()
+    sample("y", dist.Normal(0.0, SCALE), obs=y - x @ w)
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -186,6 +192,7 @@ def latent_in_value_and_field(x: Array, y: Array) -> None:
         own_distribution,
         latent_in_the_value,
         latent_in_value_and_field,
+        one_distribution_for_all_rows,
     ],
 )
 def test_ways_to_write_a_likelihood(model: Callable[..., None]) -> None:

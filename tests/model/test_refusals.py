@@ -1,6 +1,5 @@
 """What changes with the number of rows and must not, or does not and must, is refused with a message that helps."""
 
-import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -42,16 +41,14 @@ def test_refuses_a_hard_coded_plate_that_broadcasts() -> None:
     says(refusal(model, y=Y), "y", "plate", str(ROWS), "x.shape[0]")
 
 
-def test_refuses_a_factor_that_is_not_per_row() -> None:
-    """A penalty on w would be counted once a row."""
+def test_refuses_a_series_without_its_first_rows() -> None:
+    """One row, and so no observation, is left of it."""
 
-    def model(x: Array, y: Array | None = None) -> None:
-        w = weights()
-        numpyro.factor("penalty", -0.5 * jnp.sum(w**2))
-        with rows(x):
-            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+    def model(y: Array) -> None:
+        w = sample("w", dist.Normal(0, 1).expand([2]))
+        sample("y", dist.Normal(w[0] * y[1:-1] + w[1] * y[:-2], SCALE), obs=y[2:])
 
-    says(refusal(model, X, y=Y), "'penalty'", "factor", "once for each row", "prior")
+    says(refusal(model, Y), "'y'", "does not follow the rows", "autoregression", "columns")
 
 
 def test_refuses_correlated_rows() -> None:

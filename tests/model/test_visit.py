@@ -14,6 +14,7 @@ from scipy import special
 
 from tests.model.common import (
     GROUP,
+    HOLES,
     SCALE,
     SEEN,
     Array,
@@ -58,15 +59,27 @@ def test_names_the_statement_before_a_value_is_read() -> None:
     says(refusal(model, GROUP, y=Y), "after latent 'mu'")
 
 
-def test_refuses_obs_mask() -> None:
-    """NumPyro draws a latent for every row then; ``handlers.mask`` is the way."""
+def test_obs_mask_leaves_out_what_was_not_observed() -> None:
+    """NumPyro draws a latent for every row then, on which nothing depends."""
 
     def model(x: Array, seen: Array, y: Array | None = None) -> None:
         w = weights()
         with rows(x):
             sample("y", dist.Normal(x @ w, SCALE), obs=y, obs_mask=seen)
 
-    says(refusal(model, X, SEEN, y=Y), "y_unobserved", "obs_mask", "handlers.mask")
+    assert_exact(learned(model, X, SEEN, y=HOLES), X[SEEN], Y[SEEN])
+
+
+def test_a_name_alone_is_no_obs_mask() -> None:
+    """A latent of a user that is called like those of ``obs_mask`` is masked as any other."""
+
+    def model(x: Array, seen: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x), handlers.mask(mask=seen):
+            z = sample("z_unobserved", dist.Normal(0, 1))
+            sample("y", dist.Normal(x @ w + z, SCALE), obs=y)
+
+    says(refusal(model, X, SEEN, y=HOLES), "'z_unobserved'", "mask", "outside")
 
 
 def test_refuses_scale() -> None:
@@ -91,16 +104,70 @@ def test_refuses_a_subsampling_plate() -> None:
     says(refusal(model, X, Y), "'rows'", "subsample", "drop")
 
 
-def test_refuses_a_masked_prior() -> None:
+@pytest.mark.parametrize("mask", [False, np.array([True, False])])
+def test_refuses_a_masked_prior(mask: Array) -> None:
     """``mask(False)`` makes a prior flat: improper, and not the Normal it seems to be."""
 
     def model(x: Array, y: Array | None = None) -> None:
-        with handlers.mask(mask=False):
-            w = weights()
+        with handlers.mask(mask=mask):
+            w = sample("w", dist.Normal(0, 1).expand([2]))
         with rows(x):
             sample("y", dist.Normal(x @ w, SCALE), obs=y)
 
-    says(refusal(model, X, y=Y), "'w'", "mask")
+    says(refusal(model, X, y=Y), "'w'", "mask", "flat", "outside of the mask")
+
+
+@pytest.mark.parametrize("mask", [True, np.array([True, True])])
+def test_takes_a_mask_that_is_true(mask: Array) -> None:
+    """It changes nothing."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        with handlers.mask(mask=mask):
+            w = sample("w", dist.Normal(0, 1).expand([2]))
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    assert_exact(learned(model, X, y=Y))
+
+
+def test_a_latent_is_drawn_outside_of_the_mask() -> None:
+    """The cure of the refusal: only the observations are masked. The local latent adds its variance to the noise."""
+
+    def model(x: Array, seen: Array, outside: bool, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            z = sample("z", dist.Normal(0, 0.4).mask(True if outside else seen))
+            with handlers.mask(mask=seen):
+                sample("y", dist.Normal(x @ w + z, SCALE), obs=y)
+
+    says(refusal(model, X, SEEN, False, y=HOLES), "'z'", "outside of the mask", "only the observations")
+    mean, covariance, _ = learned(model, X, SEEN, True, y=HOLES)
+    noise = SCALE**2 + 0.4**2
+    precision = np.eye(2) + X[SEEN].T @ X[SEEN] / noise
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, X[SEEN].T @ Y[SEEN] / noise), atol=1e-7)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), atol=1e-7)
+
+
+def test_takes_a_sample_shape() -> None:
+    """It repeats a distribution, as ``expand`` does."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = sample("w", dist.Normal(0, 1), sample_shape=(2,))
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    assert_exact(learned(model, X, y=Y))
+
+
+def test_refuses_values_that_are_compared_with_every_row() -> None:
+    """A column of values beside a vector of means."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    says(refusal(model, X, y=Y[:, None]), "'y'", "(6, 1)", "(6, 6)", "Pass values of the shape (6,)")
 
 
 def test_refuses_param() -> None:

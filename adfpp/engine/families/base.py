@@ -51,6 +51,8 @@ class Block(NamedTuple):
         root: ``(d,)`` sds of independent elements, or a ``(d, d)`` root of the covariance.
         how: How it was computed, in words.
         natural: ``(n, numbers)`` of a latent in its native space: the natural parameters of its n components.
+        log_mass: Log of the integral of the density that the block stands for: 0 unless terms of the prior, which need
+            not be normalised, are part of it.
     """
 
     where: np.ndarray
@@ -58,6 +60,7 @@ class Block(NamedTuple):
     root: np.ndarray
     how: str
     natural: np.ndarray | None = None
+    log_mass: float = 0.0
 
 
 class Window(NamedTuple, Generic[BeliefT]):

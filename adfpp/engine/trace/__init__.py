@@ -10,7 +10,7 @@ This package uses JAX, but not NumPyro.
 """
 
 from adfpp.engine.trace.cut import Cut, gaussian_but_for, minimum_vertex_cut, reach_of_cuts, smallest_cut
-from adfpp.engine.trace.degree import Degree
+from adfpp.engine.trace.degree import Degree, polynomial_degree
 from adfpp.engine.trace.interpret import Atom, bind, dtype_of, shape_of, size_of
 from adfpp.engine.trace.invariance import Reduced, differ, nudged, reduced_field
 from adfpp.engine.trace.rewriting import trace
@@ -40,6 +40,7 @@ __all__ = [
     "minimum_vertex_cut",
     "only_moves",
     "part_of",
+    "polynomial_degree",
     "pruned",
     "reads",
     "reach_of_cuts",

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from adfpp.engine.compilation import run_once
-from adfpp.engine.derivatives import jacobian
+from adfpp.engine.derivatives import gradient, jacobian
 from adfpp.engine.trace.interpret import Variable, dtype_of, shape_of
 
 _FIELDS, _DRAWS, _ELEMENTS = 4, 6, 8
@@ -62,8 +62,10 @@ def reduced_field(
     elements = np.unique(np.linspace(0, count - 1, _ELEMENTS).round().astype(int))
 
     def gradients(arrays: Sequence[Array], some: Float[Array, "n k"]) -> Float[Array, "n e k"]:
-        gradient = jax.grad(lambda h, e: log_factor(arrays, h, e))
-        return jax.vmap(lambda h: jax.vmap(lambda e: gradient(h, e))(jnp.asarray(elements)))(some)
+        def of_element(h: Float[Array, " k"], e: Int[Array, ""]) -> Float[Array, " k"]:
+            return gradient(lambda u: log_factor(arrays, u, e))(h)
+
+        return jax.vmap(lambda h: jax.vmap(lambda e: of_element(h, e))(jnp.asarray(elements)))(some)
 
     slopes = np.asarray(run_once(jax.vmap(gradients), drawn, fields), float).reshape(-1, size)
     lengths = np.linalg.norm(slopes, axis=1)

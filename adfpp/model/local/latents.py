@@ -24,6 +24,8 @@ class LocalLatent:
         support: ``(K,)`` the values of a discrete latent; None for a continuous one.
         exact: Whether its prior is a Gaussian that does not depend on other latents, so that it is the base itself.
         how: How it is integrated out, in words.
+        unlisted: For a discrete latent whose values cannot be listed, the name of its distribution. Its ``support`` is
+            a placeholder, and no observation may depend on it.
     """
 
     name: str
@@ -34,6 +36,7 @@ class LocalLatent:
     support: np.ndarray | None
     exact: bool = False
     how: str = ""
+    unlisted: str = ""
 
     @property
     def size(self) -> int:
@@ -83,16 +86,14 @@ def local_latents(whole: Outlines, rows: int, one: Outlines, two: Outlines) -> t
                 f"Latent {name!r} is drawn for every row from an improper prior, over which no row can be integrated. "
                 "Give it a proper prior."
             )
-        if first.discrete and first.values is None:
-            raise ModelError(
-                f"Latent {name!r} is drawn for every row from {kind}, whose values cannot be enumerated: there are "
-                "infinitely many, or their number depends on data. Use a Categorical over 0, ..., K - 1 with K large "
-                "enough, or integrate it out in the model (a Poisson with a Gamma rate is a NegativeBinomial2)."
-            )
-        support = first.values if first.discrete else None
+        listed = not first.discrete or first.values is not None
+        support = None
+        if first.discrete:
+            support = first.values if listed else np.zeros(1, int)
         unconstrained = first.unconstrained_shape if support is None else first.shape
         size, start = math.prod(unconstrained), numbers if support is None else discretes
-        out.append(LocalLatent(name, first.shape, axis, unconstrained, slice(start, start + size), support))
+        where = slice(start, start + size)
+        out.append(LocalLatent(name, first.shape, axis, unconstrained, where, support, unlisted="" if listed else kind))
         numbers, discretes = numbers + size * (support is None), discretes + size * (support is not None)
     return tuple(out)
 

@@ -150,7 +150,8 @@ def plan_locals(
     components = tuple(c for c in (_component(latents, size, exact, *p) for p in parts) if c is not None)
     separate = _separate(components, outputs)
     joined = tuple(c for c in components if not set(c.names) <= set(separate))
-    described = tuple(_described(s, s.name in exact) for s in latents)
+    used = {name for c in components for name in _latents_of(c, latents)}
+    described = tuple(_described(s, s.name in exact, s.name in used) for s in latents)
     return LocalPlan(described, start, size, joined, separate, fitted_base(described, draw, size, dtype, inputs))
 
 
@@ -208,6 +209,13 @@ def _component(
     supports, names = [], []
     for i in discrete:
         latent = next(s for s in latents if s.support is not None and i in s.places)
+        if latent.unlisted:
+            raise ModelError(
+                f"Latent {latent.name!r} is drawn for every row from {latent.unlisted}, whose values cannot be "
+                "enumerated: there are infinitely many, or their number depends on data. Use a Categorical over 0, "
+                "..., K - 1 with K large enough, or integrate it out in the model (a Poisson with a Gamma rate is a "
+                "NegativeBinomial2)."
+            )
         supports.append(latent.support)
         names.append(latent.name)
     count = math.prod(len(s) for s in supports)
@@ -236,9 +244,17 @@ def _separate(components: Sequence[Component], outputs: Sequence[_Output]) -> di
     return {name: tuple(per[e] for e in range(counts[name])) for name, per in alone.items() if len(per) == counts[name]}
 
 
-def _described(latent: LocalLatent, exact: bool) -> LocalLatent:
+def _latents_of(component: Component, latents: Sequence[LocalLatent]) -> list[str]:
+    """The names of the local latents in a component."""
+    pairs = ((s, component.numbers if s.support is None else component.discrete) for s in latents)
+    return [s.name for s, places in pairs if any(i in s.places for i in places)]
+
+
+def _described(latent: LocalLatent, exact: bool, used: bool) -> LocalLatent:
     """The latent, with a description of how it is integrated out."""
-    if latent.support is not None:
+    if not used:
+        how = "no observation depends on it"
+    elif latent.support is not None:
         how = f"enumerated: {len(latent.support)} values"
     else:
         how = "joint field with a Gaussian base" + (": its prior" if exact else " fitted to draws of its prior")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ class ModelPrior:
         row_shapes: Shape and dtype of each row array, without the leading axis.
         dtype: The dtype of θ.
         replaced: Distributions that replace the model's own priors.
+        terms: Observations and factors that belong to the prior.
     """
 
     model: Model
@@ -37,6 +39,7 @@ class ModelPrior:
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: np.dtype
     replaced: Mapping[str, Distribution] = field(default_factory=dict)
+    terms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses priors for latents that do not exist.
@@ -65,23 +68,21 @@ class ModelPrior:
         return [jnp.zeros((1, *s.shape), s.dtype) for s in self.row_shapes] + [jnp.asarray(a) for a in shared]
 
     def logs(self, theta: jax.Array, *inputs: ArrayLike) -> list[jax.Array]:
-        """The log prior of each latent in unconstrained space.
+        """The log prior of each latent in unconstrained space, followed by each term of the prior.
 
-        A latent with independent elements, scalars or events, gives one number for each element, a latent in its native
-        space one for each component, and any other latent a single number.
+        A latent or term with independent elements, scalars or events, gives one number for each element, a latent in
+        its native space one for each component, and any other latent a single number. An improper prior is 0, if there
+        are terms that may make it proper.
         """
-        found = visit(
-            self.model, self.layout.rebuild_from(inputs), substitution(self.latents, theta), self.replaced
-        ).latents
+        found = visit(self.model, self.layout.rebuild_from(inputs), substitution(self.latents, theta), self.replaced)
         out = []
         for latent in self.latents:
-            fn, value = found[latent.name].fn, found[latent.name].value
+            fn, value = found.latents[latent.name].fn, found.latents[latent.name].value
             if is_improper(fn):
-                raise ModelError(
-                    f"Latent {latent.name!r} has an improper prior, from which no online update can start. Give it a "
-                    f"proper one in the model, or start from one: prior={{{latent.name!r}: dist.Normal(0, 10)}} (or a "
-                    "posterior)."
-                )
+                if not self.terms or latent.native is not None:
+                    refuse_improper_prior(latent.name)
+                out.append(jnp.zeros(1, self.dtype))
+                continue
             u = theta[latent.where].reshape(latent.unconstrained_shape)
             each = elements(fn, value)
             if latent.native is not None:
@@ -95,17 +96,28 @@ class ModelPrior:
                 out.append(jnp.ravel(each.log_prob + jacobian))
             else:
                 out.append((_total(each.log_prob) + _total(jacobian))[None])
+        for name in self.terms:
+            term = found.observations[name]
+            out.append(jnp.ravel(elements(term.fn, term.value).masked_log_prob()))
         return out
 
     def sampler(self, shared: Sequence[ArrayLike]) -> Callable[[jax.Array], jax.Array]:
-        """``key -> θ``, a draw from the prior."""
+        """``key -> θ``, a draw from the latents' priors without the terms, with some value for an improper one."""
         arguments = self.layout.rebuild_from(self.inputs(shared))
 
         def draw(key: jax.Array) -> jax.Array:
-            drawn = draw_latents(self.model, arguments, self.replaced, key)
+            drawn = draw_latents(self.model, arguments, self.replaced, key, improper=bool(self.terms))
             return unconstrain(self.latents, drawn, self.dtype)[0]
 
         return draw
+
+
+def refuse_improper_prior(name: str) -> NoReturn:
+    """Raises the error for an improper prior."""
+    raise ModelError(
+        f"Latent {name!r} has an improper prior, from which no online update can start. Give it a proper one in the "
+        f"model, or start from one: prior={{{name!r}: dist.Normal(0, 10)}} (or a posterior)."
+    )
 
 
 def _total(a: jax.Array) -> jax.Array:

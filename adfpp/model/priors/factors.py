@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class PriorGroup(NamedTuple):
-    """Factors of one latent's prior.
+    """Factors of one latent's prior, or of one term of the prior.
 
     Attributes:
-        key: A unique name: that of the latent, with a number if it has several groups.
-        latent: The latent.
+        key: A unique name: that of the latent or term, with a number if it has several groups.
+        latent: The latent; None for a term of the prior.
         factors: The factors; they take ``Program.prior_inputs`` in the place of a row's arrays.
     """
 
     key: str
-    latent: Latent
+    latent: Latent | None
     factors: Factor
 
 
 def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
-    """The prior of every latent as factor groups, ``{latent: groups}``.
+    """The prior as factor groups, ``{name of a latent or of a term of the prior: groups}``.
 
     A latent with independent scalar elements has one factor for each element. A log prior that is a sum, such as that
     of a random walk, has one factor for each summand if that makes the fields smaller.
@@ -44,23 +44,22 @@ def prior_groups(program: "Program") -> dict[str, tuple[PriorGroup, ...]]:
     traced = trace(program.prior().logs, theta, *shapes, *program.shared_shapes)
     names = [(latent.name, latent.where) for latent in program.latents]
     out = {}
-    for latent, output in zip(program.latents, traced.outputs, strict=True):
-        groups = _groups(traced, latent, output, program, names)
-        out[latent.name] = tuple(
-            PriorGroup(latent.name if i == 0 else f"{latent.name}#{i}", latent, g) for i, g in enumerate(groups)
-        )
+    owners = [*((latent.name, latent) for latent in program.latents), *((name, None) for name in program.prior_terms)]
+    for (name, latent), output in zip(owners, traced.outputs, strict=True):
+        groups = _groups(traced, name, output, program, names)
+        out[name] = tuple(PriorGroup(name if i == 0 else f"{name}#{i}", latent, g) for i, g in enumerate(groups))
     return out
 
 
 def _groups(
-    traced: Trace, latent: Latent, output: Any, program: "Program", names: Sequence[tuple[str, slice]]
+    traced: Trace, name: str, output: Any, program: "Program", names: Sequence[tuple[str, slice]]
 ) -> list[Factor]:
     if isinstance(output, Literal) or not depends_on(traced, output).any():
         return []
 
     def built(value: Any) -> list[Factor]:
         count = int(np.prod(value.aval.shape))
-        observation = Observation(latent.name, count, value, None, None, None)
+        observation = Observation(name, count, value, None, None, None)
         gaussian = all(other.native is None for other in program.latents)
         return build_factors(traced, [observation], program.moments, names, combined=gaussian)
 

@@ -25,6 +25,7 @@ class Component(NamedTuple):
         scalar: Whether the elements are independent scalars.
         roots: If there are several latents: those whose prior depends on no other latent, each as a component.
         dependents: The positions of the latents that are not roots.
+        terms: The positions, in the log prior, of the terms of the prior that belong to it.
     """
 
     names: tuple[str, ...]
@@ -33,6 +34,7 @@ class Component(NamedTuple):
     scalar: bool
     roots: tuple["Component", ...] = ()
     dependents: tuple[int, ...] = ()
+    terms: tuple[int, ...] = ()
 
 
 _POINTS = (0.0, 0.7, -1.3)  # a log density whose curvature is the same at three uneven points is taken for quadratic
@@ -57,10 +59,12 @@ class Projection(NamedTuple):
     Attributes:
         blocks: The blocks of all latents except the coupled ones.
         coupled: The positions of latents whose priors depend on other latents and are not jointly Gaussian with them.
+        terms: The names of the terms of the prior that are not part of a block.
     """
 
     blocks: list[Block]
     coupled: tuple[int, ...]
+    terms: tuple[str, ...] = ()
 
 
 def project_gaussian(
@@ -83,7 +87,7 @@ def project_gaussian(
     coupled: list[int] = []
     left = []
     for c in components:
-        block = None if c.scalar else _exact(c, log_prior, size, dtype)
+        block = None if c.scalar else exact_block(c, log_prior, size, dtype)
         if block is not None:
             blocks.append(block)
         elif c.dependents:
@@ -98,7 +102,7 @@ def project_gaussian(
     for c in left:
         if not c.scalar:
             # The joint density of a component of several latents has been tried, but not that of this root.
-            block = None if any(c is other for other in components) else _exact(c, log_prior, size, dtype)
+            block = None if any(c is other for other in components) else exact_block(c, log_prior, size, dtype)
             if block is None:
                 sampled.append(c)
             else:
@@ -209,7 +213,7 @@ def _quadrature(
     return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
 
 
-def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Block | None:
+def exact_block(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Block | None:
     """The component as a Gaussian if its log density is quadratic, else None."""
     d = len(c.where)
     if d > _LARGEST_HESSIAN:
@@ -217,7 +221,7 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Blo
 
     def log_density(u: jax.Array) -> jax.Array:
         logs = log_prior(jnp.zeros(size, dtype).at[c.where].set(u))
-        return sum((jnp.sum(logs[i]) for i in c.members), jnp.zeros((), dtype))
+        return sum((jnp.sum(logs[i]) for i in (*c.members, *c.terms)), jnp.zeros((), dtype))
 
     points = np.random.default_rng(4).normal(size=(2, d))
     gradient = jax.grad(log_density)
@@ -228,12 +232,20 @@ def _exact(c: Component, log_prior: LogPrior, size: int, dtype: np.dtype) -> Blo
     if not np.isfinite(hessians).all() or change > tight(dtype) * np.abs(hessians[0]).max():
         return None
     precision = -0.5 * (hessians[0] + hessians[0].T)
-    if np.linalg.eigvalsh(precision).min() <= 0:
+    sizes = np.linalg.eigvalsh(precision)
+    # terms may leave directions open, whose precision is then a rounding error of that of the others
+    least = d * float(jnp.finfo(dtype).eps) * sizes.max() if c.terms else 0.0
+    if sizes.min() <= least:
         return None
     mean = points[0] + np.linalg.solve(precision, slopes[0])
     # precision = K Kᵀ, so K⁻ᵀ is a root of the covariance
     root = np.linalg.inv(np.linalg.cholesky(precision)).T
-    return Block(c.where, mean, root, "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}")
+    how = "exact" if len(c.members) == 1 else f"exact, jointly with {', '.join(c.names)}"
+    if not c.terms:
+        return Block(c.where, mean, root, how)
+    highest = float(jax.jit(log_density)(jnp.asarray(mean, dtype)))
+    log_mass = highest + np.linalg.slogdet(root)[1] + 0.5 * d * np.log(2.0 * np.pi)
+    return Block(c.where, mean, root, f"{how}, with its constraints", log_mass=float(log_mass))
 
 
 def _sampled(components: Sequence[Component], sampler: Callable[[jax.Array], jax.Array]) -> list[Block]:

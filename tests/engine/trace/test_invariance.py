@@ -19,6 +19,11 @@ def softmax(h: Array, label: Array) -> Array:
     return jax.nn.log_softmax(h)[label]
 
 
+def looped(h: Array, label: Array) -> Array:
+    """The same inside of a loop, which has no derivative in reverse mode."""
+    return jax.lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, jax.nn.log_softmax(c[1])), (0, h))[1][label]
+
+
 def ordered(h: Array, label: Array) -> Array:
     """The same if the location h[0] and the cutpoints are shifted."""
     edges = jnp.concatenate([jnp.full(1, -40.0), jnp.sort(h[1:]) - h[0], jnp.full(1, 40.0)])
@@ -36,7 +41,10 @@ def whole(h: Array, label: Array) -> Array:
     return -jnp.sum(jnp.cosh(h - label))
 
 
-@pytest.mark.parametrize(("factor", "numbers"), [(softmax, K - 1), (ordered, K - 1), (two_sums, 2), (whole, None)])
+FACTORS = [(softmax, K - 1), (looped, K - 1), (ordered, K - 1), (two_sums, 2), (whole, None)]
+
+
+@pytest.mark.parametrize(("factor", "numbers"), FACTORS)
 @pytest.mark.parametrize("x64", [True, False])
 def test_a_field_has_no_direction_that_does_not_matter(factor: Callable[..., Array], numbers: int | None, x64: bool):
     with jax.enable_x64(x64):

@@ -4,14 +4,20 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
+from scipy import integrate
 
-from tests.model.common import program, refusal
+import adfpp
+from tests.model.common import SEEN, factor_log_density, program, refusal
 from tests.model.local.common import (
+    COUNTS,
+    KEY,
     PAIRS,
     Array,
+    X,
     Y,
     dist,
     sample,
+    stats,
     weights,
 )
 
@@ -29,6 +35,51 @@ def test_refuses_an_infinite_support() -> None:
     assert "'number'" in message
     assert "Poisson" in message
     assert "Categorical" in message
+
+
+def test_a_value_that_was_not_counted_is_no_latent() -> None:
+    """``obs_mask`` draws a Poisson number for every row, which cannot be enumerated, and on which nothing depends."""
+
+    def model(x: Array, seen: Array, y: Array = None) -> None:
+        w = weights()
+        with numpyro.plate("rows", x.shape[0]):
+            sample("y", dist.Poisson(jnp.exp(x @ w)), obs=y, obs_mask=seen)
+
+    read_as = program(model, X, SEEN, y=COUNTS)
+    assert [(s.name, s.how) for s in read_as.local] == [("y_unobserved", "no observation depends on it")]
+    theta = np.array([[0.3, -0.2]])
+    for row, seen in ((0, SEEN[0]), (2, SEEN[2])):
+        expected = stats.poisson(np.exp(theta @ X[row])).logpmf(COUNTS[row]) if seen else [0.0]
+        got = factor_log_density(read_as, theta, np.asarray(seen), X[row], COUNTS[row])
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+    assert SEEN[0] and not SEEN[2]
+
+
+def test_a_missing_covariate_is_integrated_out() -> None:
+    """``obs_mask`` of a covariate: moments of its coefficient by SciPy, in a row with and a row without it."""
+
+    def model(x: Array, seen: Array, y: Array = None) -> None:
+        b = sample("b", dist.Normal(0.5, 1.0))
+        with numpyro.plate("rows", x.shape[0]):
+            whole = sample("x", dist.Normal(0.2, 1.5), obs=x, obs_mask=seen)
+            sample("y", dist.Normal(b * whole, 0.7), obs=y)
+
+    x, seen, y = np.array([1.2, np.nan]), np.array([True, False]), np.array([0.9, 1.4])
+    adf = adfpp.ADF(model)
+    start = adf.init(KEY, x, seen, y=y)
+    for i in (0, 1):
+        state, info = adf.update(start, x[i : i + 1], seen[i : i + 1], y=y[i : i + 1])
+
+        def weight(b: float, i: int = i) -> float:
+            given = (b * x[i], 0.7) if seen[i] else (0.2 * b, np.hypot(1.5 * b, 0.7))
+            return stats.norm.pdf(y[i], *given) * stats.norm.pdf(b, 0.5, 1.0)
+
+        mass, first, second = (integrate.quad(lambda b, k=k: b**k * weight(b), -9, 10, limit=200)[0] for k in range(3))
+        mean = first / mass
+        np.testing.assert_allclose(state.belief.mean, mean, atol=1e-6)
+        np.testing.assert_allclose(state.belief.scale**2, second / mass - mean**2, rtol=1e-5)
+        log_x = stats.norm.logpdf(x[i], 0.2, 1.5) if seen[i] else 0.0
+        np.testing.assert_allclose(info.log_z, np.log(mass) + log_x, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["walk", "sum", "prior", "lone", "extra"])

@@ -12,12 +12,14 @@ from tests.model.local.common import (
     Array,
     X,
     Y,
+    brute,
     dist,
     indicators,
     outliers,
     run,
     sample,
     stats,
+    tilted,
     weights,
 )
 
@@ -170,3 +172,29 @@ def test_a_prior_that_moves_with_a_latent_ties_the_row_to_it() -> None:
     np.testing.assert_allclose(np.sum(result.info.log_z), evidence, atol=1e-6)
     (latent,) = program(model, X, y=Y).local
     assert not latent.exact and latent.how == "joint field with a Gaussian base fitted to draws of its prior"
+
+
+def test_nested_plates() -> None:
+    """Responses of persons to items: a row is a person, whose ability enters all of its elements."""
+
+    def model(y: Array) -> None:
+        persons, items = numpyro.plate("persons", y.shape[0], dim=-2), numpyro.plate("items", y.shape[1], dim=-1)
+        with items:
+            b = sample("b", dist.Normal(0, 1))
+        with persons:
+            ability = sample("ability", dist.Normal(0, 1.2))
+        with persons, items:
+            sample("y", dist.Bernoulli(logits=ability - b), obs=y)
+
+    y = np.array([[1, 0], [0, 0], [1, 1]])
+    read_as = program(model, y)
+    assert read_as.layout.named("row") == ("y",)
+    assert [latent.name for latent in read_as.latents] == ["b"] and [s.name for s in read_as.local] == ["ability"]
+    log_z, mean, _ = tilted(read_as, np.zeros(2), np.eye(2), y[0])
+
+    def log_factor(b0: Array, b1: Array, ability: Array) -> np.ndarray:
+        return -np.logaddexp(0, b0 - ability) - np.logaddexp(0, ability - b1)
+
+    expected, means = brute(log_factor, [1.0, 1.0, 1.2])
+    np.testing.assert_allclose(log_z, expected, atol=1e-6)
+    np.testing.assert_allclose(mean, means[:2], atol=1e-6)

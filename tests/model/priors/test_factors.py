@@ -1,5 +1,6 @@
 """Priors as factors: one for each element, or for each summand."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,12 +9,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 
 import adfpp
 from adfpp.model import Program
 from tests import models
-from tests.model.common import Array, Y, program, rows, sample
+from tests.model.common import Array, Y, learned, program, refusal, rows, sample, says
 
 DATA = models.rows()
 
@@ -63,6 +64,7 @@ def test_a_hierarchy_has_a_factor_for_each_group() -> None:
     groups = read_as.prior_factors
     assert list(groups) == ["mu", "tau", "a"]
     (a,) = groups["a"]
+    assert a.latent is not None
     assert (a.key, a.latent.name, a.factors.count) == ("a", "a", models.GROUPS)
     theta = np.array([0.3, -0.2, *np.linspace(-1.0, 1.0, models.GROUPS)])
     expected = stats.norm.logpdf(theta[2:], 0.3, np.exp(-0.2)).sum()
@@ -125,7 +127,7 @@ def test_a_prior_that_is_constant_has_no_factor() -> None:
     read_as = program(model, Y)
     logs = jax.jit(read_as.prior().logs)(jnp.zeros(1), *read_as.prior_inputs([]))
     np.testing.assert_allclose(logs[0], np.log(0.5))
-    assert all(group.latent.name == "c" for group in read_as.prior_factors["c"])
+    assert all(group.latent == read_as.latents[0] for group in read_as.prior_factors["c"])
 
 
 def test_correlated_effects_have_a_factor_for_each_group() -> None:
@@ -242,3 +244,116 @@ def test_correlated_effects_are_learned() -> None:
     exact_mean, exact_sd = exact_effects(data, groups)
     np.testing.assert_array_less(np.abs(mean - exact_mean) / exact_sd, 0.05)
     np.testing.assert_allclose(sd / exact_sd, 1.0, atol=0.1)
+
+
+NODES = (np.array([0, 1, 2, 3, 0]), np.array([1, 2, 3, 4, 3]))  # five areas, one of them with a single neighbour
+
+
+def neighbours(area: Array, n_areas: int, nodes: Array, y: Array) -> None:
+    """Effects of areas under an intrinsic autoregression, whose scale is learned and whose sum is nearly 0."""
+    sigma = sample("sigma", dist.HalfNormal(1))
+    with numpyro.plate("areas", n_areas):
+        phi: Array = sample("phi", dist.Normal(0, 3))
+    squares = jnp.sum((phi[nodes[0]] - phi[nodes[1]]) ** 2)
+    numpyro.factor("ties", -0.5 * squares / sigma**2 - (n_areas - 1) * jnp.log(sigma))
+    sample("centred", dist.Normal(phi.sum(), 0.01), obs=0.0)
+    with rows(area):
+        sample("y", dist.Normal(phi[area], 0.5), obs=y)
+
+
+AREA = np.repeat(np.arange(5), 3)
+EFFECTS = np.array([0.6, 0.2, -0.5, -0.9, 0.4])[AREA] + 0.5 * np.random.default_rng(4).normal(size=15)
+
+
+def test_a_penalty_of_neighbours_is_gaussian_given_its_scale() -> None:
+    """The constraint is part of a Gaussian block, and what the scale enters is one factor with a single integral."""
+    read_as = program(neighbours, AREA, 5, NODES, EFFECTS)
+    assert read_as.prior_terms == ("ties", "centred")
+    projection = read_as.project_prior(list(NODES))
+    (block,) = [b for b in projection.blocks if len(b.where) == 5]
+    precision = np.eye(5) / 9.0 + np.ones((5, 5)) / 0.01**2
+    np.testing.assert_allclose(block.root @ block.root.T, np.linalg.inv(precision), atol=1e-8)
+    normal: Any = stats.norm
+    np.testing.assert_allclose(block.log_mass, normal.logpdf(0.0, 0.0, np.sqrt(5 * 9.0 + 0.01**2)), rtol=1e-8)
+    assert projection.terms == ("ties",) and projection.coupled == ()
+    (ties,) = read_as.prior_factors["ties"]
+    assert ties.latent is None
+    assert (ties.factors.count, ties.factors.field_size) == (1, 6) and "1-dimensional" in ties.factors.why
+    theta = np.array([0.2, 0.3, -0.5, 0.1, 0.4, 0.0])
+    expected = -0.5 * np.sum((theta[1:][NODES[0]] - theta[1:][NODES[1]]) ** 2) * np.exp(-0.4) - 4 * 0.2
+    np.testing.assert_allclose(log_prior(read_as, "ties", theta, list(NODES)), expected, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_the_scale_of_a_penalty_is_learned() -> None:
+    """Given the scale all is Gaussian, so that the exact posterior needs an integral over one number."""
+    result = adfpp.EP(neighbours).run(jax.random.key(0), AREA, 5, NODES, EFFECTS, progress_bar=False)
+    assert result.info.converged and set(result.info.priors.values()) == {0}
+    edges = np.zeros((5, 5))
+    edges[range(5), NODES[0]], edges[range(5), NODES[1]] = 1.0, -1.0
+    grid = np.linspace(-4.0, 3.0, 1401)
+    logs, means, covariances = [], [], []
+    for u in grid:
+        prior = np.eye(5) / 9.0 + np.ones((5, 5)) / 0.01**2 + edges.T @ edges * np.exp(-2.0 * u)
+        precision = prior + np.eye(5) * 3 / 0.25
+        slope = np.bincount(AREA, EFFECTS) / 0.25
+        mean = np.linalg.solve(precision, slope)
+        log_mass = 0.5 * slope @ mean - 0.5 * np.linalg.slogdet(precision)[1]
+        logs.append(log_mass - 4 * u + stats.halfnorm.logpdf(np.exp(u)) + u)
+        means.append(np.append(u, mean))
+        covariances.append(np.linalg.inv(precision))
+    weights = np.exp(np.array(logs) - max(logs))
+    weights /= weights.sum()
+    expected = weights @ np.array(means)
+    variance = weights @ (np.array(means) - expected) ** 2
+    variance[1:] += weights @ np.array([np.diag(c) for c in covariances])
+    belief = result.posterior.belief
+    assert (np.abs(belief.mean - expected) / np.sqrt(variance)).max() < 0.05
+    ratio = np.sqrt(np.diag(belief.scale @ belief.scale.T) / variance)
+    np.testing.assert_allclose(ratio[1:], 1.0, atol=0.05)
+    np.testing.assert_allclose(ratio[0], 1.0, atol=0.15)  # the log scale is skewed, which no Gaussian is
+
+
+def test_an_improper_prior_is_made_proper_by_its_terms() -> None:
+    """Differences alone leave the level open, which is refused; with a constraint of the sum they do not."""
+
+    def model(area: Array, nodes: Array, centred: bool, y: Array) -> None:
+        phi: Array = sample("phi", dist.ImproperUniform(dist.constraints.real_vector, (), (5,)))
+        numpyro.factor("ties", -0.5 * jnp.sum((phi[nodes[0]] - phi[nodes[1]]) ** 2))
+        if centred:
+            sample("centred", dist.Normal(phi.sum(), 0.01), obs=0.0)
+        with rows(area):
+            sample("y", dist.Normal(phi[area], 0.5), obs=y)
+
+    says(refusal(model, AREA, NODES, False, EFFECTS), "'phi'", "improper", "proper one")
+    mean, covariance, _ = learned(model, AREA, NODES, True, EFFECTS)
+    edges = np.zeros((5, 5))
+    edges[range(5), NODES[0]], edges[range(5), NODES[1]] = 1.0, -1.0
+    precision = edges.T @ edges + np.ones((5, 5)) / 0.01**2 + np.eye(5) * 3 / 0.25
+    np.testing.assert_allclose(mean, np.linalg.solve(precision, np.bincount(AREA, EFFECTS) / 0.25), atol=1e-8)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_term_of_a_native_latent_is_a_factor() -> None:
+    """Two rates, and a factor that ties them: the expected logarithm of a rate before any row, by SciPy."""
+
+    def model(shown: Array, clicked: Array) -> None:
+        a, b = sample("a", dist.Beta(2, 3)), sample("b", dist.Beta(2, 2))
+        numpyro.factor("ties", -0.5 * ((a - b) / 0.2) ** 2)
+        with rows(shown):
+            sample("clicked", dist.Binomial(shown, probs=a), obs=clicked)
+
+    adf = adfpp.ADF(model, family={"a": "beta", "b": "beta"})
+    post = adf.get_posterior(adf.init(jax.random.key(0), np.array([3, 4]), np.array([1, 2])))
+    mean, sd = post.mean()["a"], post.sd()["a"]
+    size = mean * (1.0 - mean) / sd**2 - 1.0
+
+    def expected(f: Callable[[float], float]) -> float:
+        def weight(b: float, a: float) -> float:
+            return f(a) * stats.beta.pdf(a, 2, 3) * stats.beta.pdf(b, 2, 2) * np.exp(-12.5 * (a - b) ** 2)
+
+        return integrate.dblquad(weight, 0, 1, 0, 1)[0]
+
+    log_mean = expected(np.log) / expected(lambda _: 1.0)
+    np.testing.assert_allclose(special.digamma(mean * size) - special.digamma(size), log_mean, rtol=1e-4)
