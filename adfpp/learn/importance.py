@@ -18,9 +18,38 @@ from scipy.special import logsumexp
 Constrain: TypeAlias = Callable[[Any], Mapping[str, ArrayLike]]
 
 GOOD_K = 0.7  # with a larger k̂, Pareto-smoothed weights are unreliable (Vehtari et al., 2024)
+NEARLY_EQUAL = 0.97  # share of effective draws above which weights are nearly equal: sds are then within about 10 %
+_FEWEST_EFFECTIVE = 200.0  # draws with fewer effective ones do not determine moments, whatever their tail
 _FEWEST = 25  # draws: a fifth of them is the tail, and its fit needs five numbers
 _EQUAL = 1e-10  # log density ratios closer than this differ by rounding only
 _ROWS = 1024  # rows whose weights are smoothed together, to bound the memory
+
+
+def good_weights(k_hat: float, ess: float, draws: int) -> bool:
+    """Whether means and sds by importance weights can be relied on.
+
+    The tail of the weights must be light, and enough draws must be effective. If the weights are nearly equal, the fit
+    of their tail describes differences that do not matter, so that its k̂ does not count.
+
+    Args:
+        k_hat: Pareto k̂ of the weights.
+        ess: Number of effective draws.
+        draws: Number of draws.
+    """
+    return ess >= min(_FEWEST_EFFECTIVE, 0.5 * draws) and (k_hat <= GOOD_K or ess >= NEARLY_EQUAL * draws)
+
+
+def good_rows(log_weights: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """As ``good_weights``, for each row that is left out in turn.
+
+    Args:
+        log_weights: ``(..., S)`` normalised log weights.
+        k: ``(...)`` their Pareto k̂.
+    """
+    draws = log_weights.shape[-1]
+    with np.errstate(invalid="ignore"):  # rows without any weight are not good
+        ess = np.exp(-logsumexp(2.0 * log_weights, axis=-1))
+    return (k <= GOOD_K) | (ess >= NEARLY_EQUAL * draws)
 
 
 class Elpd(NamedTuple):
