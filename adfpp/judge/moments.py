@@ -117,7 +117,9 @@ class Measured:
     def tail(self) -> Estimate:
         """The tail probability that is furthest from 5 %."""
         i, side = np.unravel_index(np.nanargmax(np.abs(np.nan_to_num(self.tails, nan=TAIL) - TAIL)), self.tails.shape)
-        return Estimate(float(self.tails[i, side]), math.nan, f"the {('lower', 'upper')[side]} tail of {self.names[i]}")
+        return Estimate(
+            float(self.tails[i, side]), math.nan, f"the {('lower', 'upper')[side]} tail of {self.names[int(i)]}"
+        )
 
     def _worst(self, size: np.ndarray, se: np.ndarray) -> Estimate:
         i = int(np.argmax(size - self.largest * se))
@@ -224,7 +226,7 @@ def _is_clear(found: Measured) -> bool:
         np.max(np.abs(found.shift) + found.largest * found.shift_se),
         np.max(np.abs(found.log_ratio) + found.largest * found.log_ratio_se),
     )
-    return beyond > 2.0 * WANTED or within < 2.0 * WANTED
+    return bool(beyond > 2.0 * WANTED or within < 2.0 * WANTED)
 
 
 # ------------------------------------------------------------------------------------------------ weights
@@ -323,10 +325,10 @@ def _by_wider_draws(
     standard = (every - base.mean) / base.sd
     squared = base.distance(every)
     # densities relative to that of the approximation
-    by_coordinate = special.logsumexp(_wider(standard**2, 1, _NU_SINGLE), axis=1) - math.log(size)
+    by_coordinate = np.asarray(special.logsumexp(_wider(standard**2, 1, _NU_SINGLE), axis=1)) - math.log(size)
     parts = [np.full(len(every), math.log(count)), math.log(extra) + _wider(squared, size, _NU)]
     parts.append(math.log(extra) + by_coordinate)
-    log_mixture = special.logsumexp(parts, axis=0)
+    log_mixture = np.asarray(special.logsumexp(parts, axis=0))
     log_ratio = np.concatenate([log_p, log_joint(added)]) + 0.5 * squared
     log_weights, k = psislw(np.where(np.isnan(log_ratio), -np.inf, log_ratio) - log_mixture)
     weights = np.exp(log_weights)

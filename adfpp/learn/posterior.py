@@ -256,7 +256,7 @@ class Posterior:
         """
         return Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
 
-    def refuse_impossible(self, joint: Joint, theta: npt.ArrayLike, counted: np.ndarray) -> None:
+    def refuse_impossible(self, joint: Joint, theta: ArrayLike, counted: np.ndarray) -> None:
         """Raises if rows have no finite log-likelihood at any of some draws, and names the rows."""
         logs = joint.log_likelihood(theta, counted).values()
         possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)

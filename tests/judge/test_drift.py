@@ -1,6 +1,5 @@
 """Changes along the rows: found where they are, and not where there are none."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,9 +19,7 @@ def scores_of(y: np.ndarray, data: Data) -> Drift:
     standard = np.random.default_rng(0).normal(size=(500, program.size)) @ root.T
     theta = mean + standard
     sd = standard.std(0)
-    return drift_of_scores(
-        joint, jnp.asarray(theta), standard / sd, np.arange(len(y)), [f"w[{i}]" for i in range(program.size)]
-    )
+    return drift_of_scores(joint, theta, standard / sd, np.arange(len(y)), [f"w[{i}]" for i in range(program.size)])
 
 
 def test_scores_find_a_coefficient_that_changes() -> None:

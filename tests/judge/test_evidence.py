@@ -28,8 +28,8 @@ def found(
     reliable: bool = True,
 ) -> Measured:
     """The errors of one coordinate: that of its mean and the ratio of its sds, both with the same standard error."""
-    numbers = [np.array([a]) for a in (error, se, math.log(ratio), se)]
-    return Measured(("w",), *numbers, np.array([[0.05, tail]]), method, reliable)
+    shift, log_ratio, noise = np.array([error]), np.array([math.log(ratio)]), np.array([se])
+    return Measured(("w",), shift, noise, log_ratio, noise, np.array([[0.05, tail]]), method, reliable)
 
 
 LARGEST = math.sqrt(2.0 * math.log(2.0))  # of one coordinate: the noise of an estimate is so many standard errors
