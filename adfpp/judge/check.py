@@ -9,7 +9,7 @@ import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,15 +18,16 @@ import numpy as np
 
 from adfpp.engine.dynamics import Static
 from adfpp.engine.status import Status
-from adfpp.judge.drift import NOT_TESTED, Drift, drift_of_ranks, drift_of_scores, is_sorted, strongest
+from adfpp.judge.drift import NOT_TESTED, Drift, drift_of_ranks, is_sorted, strongest
+from adfpp.judge.errors import Errors, errors_of
 from adfpp.judge.evidence import MISLEADING, Evidence, Settling, verdict_by_itself
-from adfpp.judge.moments import CHAINS, Measured, base_of, by_reweighted, measure, names_of
+from adfpp.judge.moments import Measured
 from adfpp.judge.ranks import Ranked, calibration, left_out, one_step_ahead
 from adfpp.judge.runs import left_out_densities
 from adfpp.judge.verdict import Grade, Verdict
 from adfpp.learn.adf import ADF
 from adfpp.learn.ep import EP, EPInfo, EPState
-from adfpp.learn.importance import GOOD_K, NEARLY_EQUAL, Reweighted, reweighted
+from adfpp.learn.importance import GOOD_K, NEARLY_EQUAL, Reweighted
 from adfpp.learn.keys import checked_key
 from adfpp.learn.learner import state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
@@ -134,9 +135,10 @@ class Check:
                 ("", f"which moves the probabilities by up to {self.error / 2.0:.2g}"),
             ]
         low, high = found.ratios
+        errors = f"means up to {self.error:.2f} posterior sds, sds {low:.2f} to {high:.2f} times the exact ones"
         out = [
-            ("errors", f"means up to {self.error:.2f} posterior sds, sds {low:.2f} to {high:.2f} times the exact ones"),
-            ("", f"measured by {found.method}, with a noise of {found.noise:.2f}"),
+            ("errors", errors if found.reliable else "not known: the exact posterior is too far away"),
+            ("", f"measured by {found.method}" + f", with a noise of {found.noise:.2f}" * found.reliable),
         ]
         effective = f"{weights.ess:.0f} of {len(weights.theta)} draws are effective"
         if weights.ess < NEARLY_EQUAL * len(weights.theta):  # k-hat means nothing if the weights are nearly equal
@@ -256,54 +258,10 @@ class _Task(NamedTuple):
     order_key: jax.Array
     predict_key: jax.Array
 
-    def measure(self, absorbed: np.ndarray, further: bool) -> "_Errors":
-        """The errors of the posterior, and whether the scores of the rows change along them.
-
-        Args:
-            absorbed: ``(n,)`` booleans: which rows were absorbed.
-            further: Whether it is worth while to measure the errors beyond importance weights.
-        """
-        post, rows = self.post, np.flatnonzero(absorbed)
-        mean, sd = np.asarray(post.belief.mean), np.asarray(post.family.spread(post.belief, post.program.size))
-        names = names_of(post)
-        if not post.family.gaussian:
-            weighted = post.reweighted(
-                self.weight_key,
-                *self.args,
-                num_samples=self.num_samples,
-                prior=self.prior,
-                absorbed=absorbed,
-                **self.kwargs,
-            )
-            found = by_reweighted(names, weighted, mean, sd)
-            standard = (weighted.theta - mean) / np.where(sd > 0.0, sd, 1.0)
-            return _Errors(weighted, found, self.drift(weighted.theta, standard, rows, names, weighted.exact))
-        joint = post.joint(*self.args, prior=self.prior, **self.kwargs)
-
-        def log_joint(theta: np.ndarray) -> np.ndarray:
-            parts = [theta[i : i + CHAINS] for i in range(0, len(theta), CHAINS)]  # one shape, compiled once
-            return np.concatenate([joint.log_joint(part, rows) for part in parts])
-
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(self.weight_key)))
-        theta = np.asarray(post.draw(self.weight_key, self.num_samples), float)
-        log_p = log_joint(theta)
-        if not np.isfinite(log_p).any():
-            post.refuse_impossible(joint, theta[:64], rows)
-        base = base_of(post, rng)
-        weighted = reweighted(theta, log_p, -0.5 * base.distance(theta), post.program.constrain)
-        found = by_reweighted(names, weighted, mean, sd)
-        if further:
-            cost = max(1, len(rows)) * (_LOCAL if post.program.local else 1)
-            found = measure(base, log_joint, theta, log_p, found, rng, _MOST // cost)
-        return _Errors(weighted, found, self.drift(theta, (theta - mean) / sd, rows, names))
-
-    def drift(
-        self, theta: np.ndarray, standard: np.ndarray, rows: np.ndarray, names: Sequence[str], exact: bool = False
-    ) -> Drift:
-        """Whether the scores of the rows change along the rows; not tested if θ is an enumeration."""
-        if exact or not len(rows):
-            return NOT_TESTED
-        return drift_of_scores(self.joint, theta[:CHAINS], standard[:CHAINS], rows, names)
+    def errors(self, absorbed: np.ndarray, further: bool) -> Errors:
+        """The errors of the posterior; ``further`` says whether to measure them beyond importance weights."""
+        given = self.args, self.kwargs, self.prior
+        return errors_of(self.post, *given, absorbed, self.weight_key, self.num_samples, further)
 
     def refused_priors(self) -> tuple[str, ...]:
         """The latents whose prior factors were refused at their last visit."""
@@ -314,7 +272,7 @@ class _Task(NamedTuple):
 
     def conclude(
         self,
-        errors: "_Errors | None",
+        errors: Errors | None,
         ranked: Ranked,
         log_z: np.ndarray,
         status: np.ndarray,
@@ -364,18 +322,6 @@ class _Task(NamedTuple):
         )
 
 
-class _Errors(NamedTuple):
-    """The posterior corrected by importance weights, the errors of its moments, and changes along the rows."""
-
-    weighted: Reweighted
-    measured: Measured
-    drift: Drift
-
-
-_MOST = 10**9  # log-likelihoods of rows that a walk may evaluate: about half a minute for a simple likelihood
-_LOCAL = 2000  # a row with local latents costs about as many: its likelihood is an integral
-
-
 def _run_of(state: Any) -> Run | None:
     """The run that a result keeps, or None if it keeps none."""
     try:
@@ -418,7 +364,7 @@ def _check_adf(task: _Task, static: bool, announce: Callable[[str], None]) -> Ch
     orders = _order_sensitivity(task)
     announce("errors of the moments")
     far = orders[0] > MISLEADING  # then the posterior is wrong, and a walk would not come to the exact one
-    return task.conclude(task.measure(absorbed, not far), *replay, order=orders)
+    return task.conclude(task.errors(absorbed, not far), *replay, order=orders)
 
 
 def _refuse_other_rows(state: object, absorbed: int) -> None:
@@ -476,7 +422,7 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
         )
     announce("errors of the moments")
     absorbed = status < Status.NOT_FINITE
-    errors = task.measure(absorbed, True)
+    errors = task.errors(absorbed, True)
     announce("leave-one-out predictions")
     ranked = left_out(task.joint, errors.weighted, task.predict_key, np.flatnonzero(absorbed), task.predictions)
     log_z = left_out_densities(task.learner, info)

@@ -17,7 +17,6 @@ from scipy import special
 
 from adfpp.judge.walk import Base, walk
 from adfpp.learn.importance import Reweighted, good_weights, psislw
-from adfpp.learn.posterior import Posterior, scalar_names
 
 WANTED = 0.05  # noise of an error, in sds, that is small enough to compare the error with a limit of 0.1
 CHAINS = 500  # draws that are evaluated at once, and chains of the walk
@@ -124,39 +123,6 @@ class Measured:
     def _worst(self, size: np.ndarray, se: np.ndarray) -> Estimate:
         i = int(np.argmax(size - self.largest * se))
         return Estimate(float(size[i]), self.largest * float(se[i]), self.names[i])
-
-
-def base_of(post: Posterior, rng: np.random.Generator) -> Base:
-    """A Gaussian posterior as the base of a walk.
-
-    Args:
-        post: The posterior, of a Gaussian family.
-        rng: The generator of the random numbers of its draws.
-    """
-    mean = np.asarray(post.belief.mean, float)
-    [(_, _, root)] = post.family.blocks(post.belief)
-    if root.ndim == 1:
-        return Base(
-            mean,
-            root,
-            lambda count: mean + root * rng.normal(size=(count, len(mean))),
-            lambda theta: np.sum(((theta - mean) / root) ** 2, 1),
-            lambda chosen: np.where(np.arange(len(mean)) == chosen[:, None], root, 0.0),
-        )
-    covariance, inverse = root @ root.T, np.linalg.inv(root)
-    sd = np.sqrt(np.diag(covariance))
-    return Base(
-        mean,
-        sd,
-        lambda count: mean + rng.normal(size=(count, len(mean))) @ root.T,
-        lambda theta: np.sum(((theta - mean) @ inverse.T) ** 2, 1),
-        lambda chosen: (covariance / sd[:, None])[chosen],
-    )
-
-
-def names_of(post: Posterior) -> tuple[str, ...]:
-    """``(N,)`` the names of the coordinates of θ: the latents, with an index in unconstrained space."""
-    return tuple(name for v in post.latents for name in scalar_names(v.name, () if v.size == 1 else (v.size,)))
 
 
 def measure(

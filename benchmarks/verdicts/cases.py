@@ -15,7 +15,7 @@ STREAMS = {
     FLIPPED: "the effects change their sign after 60 % of the rows",
     DRIFTING: "the effects go from their value to its negative, step by step",
 }
-_SEEDS = {"calibration": 100, "report": 2000}
+_SEEDS = {"calibration": 100, "report": 3000}
 
 
 @dataclass(frozen=True)

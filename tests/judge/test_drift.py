@@ -9,16 +9,16 @@ from adfpp.model import Joint, read
 from tests.models import Data, linear, values
 
 
-def scores_of(y: np.ndarray, data: Data) -> Drift:
-    """The test of the scores of the linear model at its exact posterior, whose draws are exact, too."""
+def scores_of(y: np.ndarray, data: Data, off: float = 0.0) -> Drift:
+    """The test of the scores of the linear model at its exact posterior, or with means that are off by so many sds."""
     program = read(linear, (data.x,), {"y": y}, None, moments_named("auto"))
     joint = Joint(program, (data.x,), {"y": y})
     precision = np.eye(program.size) + data.x.T @ data.x / 0.25  # a standard normal prior, noise of 0.5
     root = np.linalg.cholesky(np.linalg.inv(precision))
     mean = np.linalg.solve(precision, data.x.T @ y / 0.25)
     standard = np.random.default_rng(0).normal(size=(500, program.size)) @ root.T
-    theta = mean + standard
     sd = standard.std(0)
+    theta = mean + off * sd + standard
     return drift_of_scores(joint, theta, standard / sd, np.arange(len(y)), [f"w[{i}]" for i in range(program.size)])
 
 
@@ -30,6 +30,12 @@ def test_scores_find_a_coefficient_that_changes() -> None:
     changed[start:] -= 2.0 * data.x[start:, 1]
     found = scores_of(changed, data)
     assert found.p < 1e-6 and found.where == "w[1]" and abs(found.row - start) < 0.1 * len(changed)
+
+
+def test_a_posterior_that_is_off_is_no_change_along_the_rows() -> None:
+    """All scores then have the same sign on average: their sum does not return to 0, but it grows evenly."""
+    data = values(count=256)
+    assert scores_of(data.y, data, 4.0).p > 0.01
 
 
 def test_ranks_that_become_extreme_are_found() -> None:

@@ -83,8 +83,8 @@ ADF_CASES = [
     ({"order_spread": 0.31, "measured": found(0.2)}, Grade.RUN_EP, [Cause.ORDER_MATTERS, Cause.MEAN_OFF]),
     ({"order_shift": 0.29, "order_spread": math.nan}, Grade.TRUST, [Cause.NOTHING]),
     # a change along the rows
-    ({"drift": Drift(1e-7, 1200, "w")}, Grade.DO_NOT_USE, [Cause.DRIFT]),
-    ({"drift": Drift(1e-5, 1200, "w")}, Grade.TRUST, [Cause.NOTHING]),
+    ({"drift": Drift(9e-5, 1200, "w")}, Grade.DO_NOT_USE, [Cause.DRIFT]),
+    ({"drift": Drift(1.1e-4, 1200, "w")}, Grade.TRUST, [Cause.NOTHING]),
     ({"drift": NOT_TESTED}, Grade.TRUST, [Cause.NOTHING]),
     ({"calibration": 0.0009}, Grade.TRUST, [Cause.MISFIT, Cause.NOTHING_ELSE]),
     ({"calibration": math.nan}, Grade.TRUST, [Cause.NOTHING]),
