@@ -27,6 +27,7 @@ class Sampling:
         dense: Whether NUTS adapts a full mass matrix, which is faster if parameters are correlated.
         sampled: A model with the same posterior that is easier for NUTS, and the map from its draws to the model's.
         init: Where the chains start.
+        vectorized: Whether the chains run side by side, which is faster for small data.
     """
 
     draws: int = 10_000
@@ -34,6 +35,7 @@ class Sampling:
     dense: bool = True
     sampled: tuple[Callable[..., None], Callable[[dict[str, Any]], dict[str, Any]]] | None = None
     init: Callable[..., Any] = init_to_uniform
+    vectorized: bool = False
 
 
 class Reference(NamedTuple):
@@ -91,7 +93,7 @@ def reference(
         num_warmup=1000,
         num_samples=sampling.draws,
         num_chains=CHAINS,
-        chain_method="sequential",
+        chain_method="vectorized" if sampling.vectorized else "sequential",
         progress_bar=False,
     )
     warm_key, run_key = jax.random.split(jax.random.key(0))

@@ -1,4 +1,4 @@
-"""The benchmark of published models: its models run under NumPyro, and its page can be made."""
+"""The benchmarks of published models and of verdicts: their models and streams, and their pages."""
 
 import json
 import math
@@ -13,6 +13,8 @@ from benchmarks.models_tried.cases import CASES, RUNS, Case
 from benchmarks.models_tried.page import page
 from benchmarks.models_tried.run import Record, digest, errors, expected, record_path, runs_under_numpyro, versions
 from benchmarks.references import Reference
+from benchmarks.verdicts import cases as verdicts
+from benchmarks.verdicts.page import page as verdicts_page
 
 
 def case_named(name: str) -> Case:
@@ -122,3 +124,52 @@ def test_the_digest_follows_the_functions_that_a_case_uses() -> None:
     digests = [digest(case_named(name)) for name in ("radon, centred", "radon, unpooled", "radon, non-centred")]
     assert len(set(digests)) == 3
     assert digest(cases.CASES[0]) == digest(cases.CASES[0])
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+
+
+def verdict(case: verdicts.Case, **rest: object) -> Record:
+    """A record of the benchmark of verdicts: a posterior that is right and trusted, unless said otherwise."""
+    found = {"error": 0.02, "sd_ratio": [0.98, 1.01], "method": "importance weights", "drift": [0.5, 10, "w"]}
+    plain = {"name": case.name, "model": case.simulated.name, "stream": case.stream, "learner": case.learner}
+    plain |= {"dtype": case.dtype, "versions": versions(), "found": found, "seconds": 2.0, "work": 1.0, "programs": 20}
+    right = {"error": 0.03, "mcse": 0.01, "sd_ratio": 0.97, "r_hat": 1.0, "within": True, "beyond": False}
+    trusted = {"verdict": "trust it", "grade": "trust it"}
+    return plain | ({} if case.drifts else right) | trusted | rest
+
+
+def test_the_streams_of_verdicts_are_what_their_names_say() -> None:
+    """Enough cases for the report, of other models than the calibration; sorted streams have the rows of mixed ones."""
+    report = [case for case in verdicts.CASES if case.group == "report"]
+    assert len(report) >= 40 and len({case.name for case in report}) == len(report)
+    assert {case.dtype for case in report} == {"float64", "float32"}
+    assert {case.stream for case in report} == set(verdicts.STREAMS)
+    tuned = {case.simulated.name for case in verdicts.CASES if case.group == "calibration"}
+    assert not tuned & {case.simulated.name for case in report}
+    by_stream = {case.stream: case.data() for case in report if case.simulated.name == "cloglog"}
+    mixed, ordered = by_stream[verdicts.MIXED], by_stream[verdicts.SORTED]
+    assert (np.diff(ordered["y"]) >= 0).all() and sorted(mixed["x"][:, 0]) == sorted(ordered["x"][:, 0])
+    assert (by_stream[verdicts.OUTLIERS]["y"] != mixed["y"]).sum() == len(mixed["y"]) // 20
+    assert len(by_stream[verdicts.DRIFTING]["y"]) == 4 * len(mixed["y"])
+
+
+def test_the_page_of_verdicts_counts_what_is_false() -> None:
+    """A false trust is an error beyond the limits or a drift; a false alarm an error within them."""
+    cases = {case.stream: case for case in verdicts.CASES if case.group == "report" and case.learner == "ADF"}
+    wrong = {"within": False, "beyond": True, "error": 0.5}
+    records = [
+        verdict(cases[verdicts.MIXED]),
+        verdict(cases[verdicts.MIXED], verdict="run another method", grade="run EP"),
+        verdict(cases[verdicts.SORTED], **wrong),
+        verdict(cases[verdicts.SORTED], **wrong, verdict="do not use it", grade="do not use it as it is"),
+        verdict(cases[verdicts.SORTED], within=False),
+        verdict(cases[verdicts.FLIPPED]),
+        verdict(cases[verdicts.OUTLIERS], **wrong, r_hat=1.5),
+    ]
+    text = verdicts_page(records)
+    for line in ("| **right** | 1 | 1 | 0 |", "| **undecided** | 1 | 0 | 0 |", "| **wrong** | 1 | 0 | 1 |"):
+        assert line in text
+    assert "| **drifting** | 1 | 0 | 0 |" in text and "2 of the 3 cases that are wrong or drifting" in text
+    assert "1 of the 2 cases" in text.replace("\n", " ") and "1 more cases have no clean reference" in text
+    assert text.count("**false trust**") == 2 and text.count("**false alarm**") == 1

@@ -1,8 +1,8 @@
 """Estimates how far off a posterior is, without a reference.
 
-``check`` asks three questions: how far importance weights move the posterior, whether the result depends on the order
-of the rows (ADF) or on the number of sweeps (EP), and whether the predictions of the rows are calibrated. ``verdict``
-makes a grade of the answers.
+``check`` asks four questions: how far the means and sds are from the exact ones (``moments``), whether the result
+depends on the order of the rows (ADF) or has settled (EP), whether all rows follow the same model (``drift``), and
+whether the predictions of the rows are calibrated (``ranks``). ``evidence`` makes a grade of the answers.
 """
 
 import copy
@@ -17,12 +17,16 @@ import numpy as np
 
 from adfpp.engine.dynamics import Static
 from adfpp.engine.status import Status
-from adfpp.judge.ranks import calibration, left_out, one_step_ahead
+from adfpp.judge.drift import NOT_TESTED, Drift, drift_of_ranks, is_sorted, strongest
+from adfpp.judge.errors import Errors, errors_of
+from adfpp.judge.evidence import MISLEADING, Evidence, Settling, verdict_by_itself
+from adfpp.judge.moments import Measured
+from adfpp.judge.ranks import Ranked, calibration, left_out, one_step_ahead
 from adfpp.judge.runs import left_out_densities
-from adfpp.judge.verdict import Evidence, Grade, Settling, Verdict, verdict_by_itself
+from adfpp.judge.verdict import Grade, Verdict
 from adfpp.learn.adf import ADF
 from adfpp.learn.ep import EP, EPInfo, EPState
-from adfpp.learn.importance import GOOD_K, Moved, Reweighted
+from adfpp.learn.importance import GOOD_K, NEARLY_EQUAL, Reweighted
 from adfpp.learn.keys import checked_key
 from adfpp.learn.learner import state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
@@ -41,11 +45,13 @@ class Check:
         judgement: The verdict as data: its grade and the reasons for it.
         k_hat: Pareto k̂ of the posterior as a proposal for the true one; NaN with dynamics.
         ess: Effective number of draws of ``reweighted``; NaN with dynamics.
-        error: The largest distance by which importance weights move a mean, in the smaller of the sds before and after.
-            This is the error of the means, if ``k_hat`` is good; NaN with dynamics. For discrete latents it is twice
-            the total variation distance of a marginal, which is a distance in sds of a fair coin: the sd of a latent
-            that is almost certain is nearly 0, so that errors cannot be measured in it.
-        sd_ratio: Smallest and largest ratio of an sd to the one that the weights give.
+        error: The largest estimated error of a mean, in exact posterior sds; NaN with dynamics. For discrete latents it
+            is twice the total variation distance of a marginal, which is a distance in sds of a fair coin: the sd of a
+            latent that is almost certain is nearly 0, so that errors cannot be measured in it.
+        sd_ratio: Smallest and largest estimated ratio of an sd to the exact one.
+        measured: The errors of all means and sds with their standard errors, and how they were measured; None with
+            dynamics.
+        drift: The largest sign of a change along the rows: its p-value, the row, and what changes.
         order_shift: Largest distance of a mean from the average over random orders of the rows, in posterior sds (for
             discrete latents in half the range of their values); NaN for EP, which has no order.
         order_spread: Largest sd of a mean over random orders, in posterior sds; NaN for EP.
@@ -63,11 +69,11 @@ class Check:
     judgement: Verdict
     k_hat: float
     ess: float
-    error: float
-    sd_ratio: tuple[float, float]
+    measured: Measured | None = field(repr=False)
     order_shift: float
     order_spread: float
     orders: int
+    drift: Drift
     pit: np.ndarray
     pit_p: float
     log_z: np.ndarray
@@ -90,6 +96,16 @@ class Check:
         return self.judgement.words
 
     @property
+    def error(self) -> float:
+        """The largest estimated error of a mean, in exact posterior sds."""
+        return math.nan if self.measured is None else float(np.max(np.abs(self.measured.shift)))
+
+    @property
+    def sd_ratio(self) -> tuple[float, float]:
+        """The smallest and the largest estimated ratio of an sd to the exact one."""
+        return (math.nan, math.nan) if self.measured is None else self.measured.ratios
+
+    @property
     def score(self) -> float:
         """Mean log predictive density of the absorbed rows: before each was absorbed, or for EP given all other rows.
 
@@ -104,24 +120,31 @@ class Check:
     def __str__(self) -> str:
         """The verdict, the reasons for it, and the figures."""
         lines = [str(self.verdict), *(f"  - {reason}" for reason in self.reasons), ""]
-        figures = [*self._weights_in_words(), *self._order_in_words(), *self._predictions_in_words()]
+        figures = [*self._errors_in_words(), *self._order_in_words(), *self._predictions_in_words()]
         return "\n".join([*lines, *(f"  {name:<19}{words}" for name, words in figures)])
 
     __repr__ = __str__
 
-    def _weights_in_words(self) -> list[tuple[str, str]]:
-        weights = self.reweighted
-        if weights is not None and weights.exact:
+    def _errors_in_words(self) -> list[tuple[str, str]]:
+        weights, found = self.reweighted, self.measured
+        if weights is None or found is None:
+            return [("errors", "not measured: the parameters move")]
+        if weights.exact:
             return [
                 ("exact enumeration", f"of {len(weights.theta)} combinations"),
                 ("", f"which moves the probabilities by up to {self.error / 2.0:.2g}"),
             ]
+        low, high = found.ratios
+        errors = f"means up to {self.error:.2f} posterior sds, sds {low:.2f} to {high:.2f} times the exact ones"
         out = [
-            ("importance weights", _measured(self.k_hat, f"k-hat {self.k_hat:.2f} (good below {GOOD_K})")),
-            ("", _measured(self.error, f"they move the means by up to {self.error:.2f} posterior sds")),
-            ("", _measured(self.sd_ratio[0], "the sds are {:.2f} to {:.2f} of theirs".format(*self.sd_ratio))),
+            ("errors", errors if found.reliable else "not known: the exact posterior is too far away"),
+            ("", f"measured by {found.method}" + f", with a noise of {found.noise:.2f}" * found.reliable),
         ]
-        if weights is not None and any(weights.levels):
+        effective = f"{weights.ess:.0f} of {len(weights.theta)} draws are effective"
+        if weights.ess < NEARLY_EQUAL * len(weights.theta):  # k-hat means nothing if the weights are nearly equal
+            effective += f", k-hat {self.k_hat:.2f} (good below {GOOD_K})"
+        out.append(("importance weights", effective))
+        if any(weights.levels):
             out.append(("", "discrete latents count in sds of a fair coin: twice the change of a probability"))
         return out
 
@@ -141,6 +164,7 @@ class Check:
         return [
             ("predictions", _measured(self.pit_p, f"calibrated with p = {self.pit_p:.2g} ({len(self.pit)} ranks)")),
             ("", _measured(self.score, f"mean {kind}log predictive density {self.score:.4g} per row")),
+            ("", _measured(self.drift.p, f"no change along the rows has p = {self.drift.p:.2g}")),
             ("rows", counts),
         ]
 
@@ -169,10 +193,10 @@ def check(
 ) -> Check:
     """Checks a posterior of ADF or EP against its own model and data, without NUTS.
 
-    It asks three questions. Do importance weights find the posterior close to the true one? Does it depend on the order
-    of the rows? Are the one-step-ahead predictions of the rows calibrated? With dynamics, where the order is part of
-    the model, only the third is asked. For EP, which has no order, the second is whether its site approximations have
-    settled, and the third is about predictions from all other rows.
+    It asks four questions. How far are the means and sds from the exact ones? Does the posterior depend on the order of
+    the rows? Do all rows follow the same model? Are the one-step-ahead predictions of the rows calibrated? With
+    dynamics, where the order is part of the model, only the last is asked. For EP, which has no order, the second is
+    whether its site approximations have settled, and the last is about predictions from all other rows.
 
     Example:
         ::
@@ -234,18 +258,10 @@ class _Task(NamedTuple):
     order_key: jax.Array
     predict_key: jax.Array
 
-    def weigh(self, absorbed: np.ndarray) -> tuple[Reweighted, Moved]:
-        """The posterior corrected by importance weights, and how far they move it."""
-        weighted = self.post.reweighted(
-            self.weight_key,
-            *self.args,
-            num_samples=self.num_samples,
-            prior=self.prior,
-            absorbed=absorbed,
-            **self.kwargs,
-        )
-        belief, family = self.post.belief, self.post.family
-        return weighted, weighted.moved(belief.mean, family.spread(belief, self.post.program.size))
+    def errors(self, absorbed: np.ndarray, further: bool) -> Errors:
+        """The errors of the posterior; ``further`` says whether to measure them beyond importance weights."""
+        given = self.args, self.kwargs, self.prior
+        return errors_of(self.post, *given, absorbed, self.weight_key, self.num_samples, further)
 
     def refused_priors(self) -> tuple[str, ...]:
         """The latents whose prior factors were refused at their last visit."""
@@ -256,9 +272,8 @@ class _Task(NamedTuple):
 
     def conclude(
         self,
-        weighted: Reweighted | None,
-        moved: Moved,
-        pit: np.ndarray,
+        errors: Errors | None,
+        ranked: Ranked,
         log_z: np.ndarray,
         status: np.ndarray,
         *,
@@ -267,19 +282,21 @@ class _Task(NamedTuple):
         settling: Settling | None = None,
     ) -> Check:
         """The check, with the verdict that follows from these measurements."""
+        weighted = None if errors is None else errors.weighted
         k_hat, ess = (math.nan, math.nan) if weighted is None else (weighted.k_hat, weighted.ess)
-        pit_p = calibration(pit)
+        pit_p = calibration(ranked.ranks)
+        drift = NOT_TESTED
+        if errors is not None and not is_sorted(ranked.values):
+            drift = strongest(errors.drift, drift_of_ranks(ranked.ranks, ranked.rows))
         evidence = Evidence(
+            measured=None if errors is None else errors.measured,
             k_hat=k_hat,
-            effective=ess / self.num_samples,
-            sd_noise=1.0 / math.sqrt(2.0 * ess),
-            error=moved.error,
-            sd_ratio=(moved.sd_low, moved.sd_high),
-            exact=weighted is not None and weighted.exact,
+            ess=ess,
             never_drawn=weighted is not None and weighted.unseen,
             order_shift=order[0],
             order_spread=order[1],
             calibration=pit_p,
+            drift=drift,
             refused=float((status >= Status.NOT_FINITE).mean()),
             refused_priors=self.refused_priors(),
             static=static,
@@ -291,21 +308,18 @@ class _Task(NamedTuple):
             judgement=verdict_by_itself(evidence),
             k_hat=k_hat,
             ess=ess,
-            error=moved.error,
-            sd_ratio=(moved.sd_low, moved.sd_high),
+            measured=evidence.measured,
             order_shift=order[0],
             order_spread=order[1],
             orders=self.orders if static and settling is None else 0,
-            pit=pit,
+            drift=drift,
+            pit=ranked.ranks,
             pit_p=pit_p,
             log_z=log_z,
             statuses={s.name: int(counts[s]) for s in Status if counts[s]},
             reweighted=weighted,
             settling=None if settling is None else str(settling),
         )
-
-
-_NOT_MOVED = Moved(math.nan, math.nan, math.nan)
 
 
 def _run_of(state: Any) -> Run | None:
@@ -345,11 +359,12 @@ def _check_adf(task: _Task, static: bool, announce: Callable[[str], None]) -> Ch
     if run is None:
         _refuse_other_rows(task.state, int(absorbed.sum()))
     if not static:
-        return task.conclude(None, _NOT_MOVED, *replay, static=False)
-    announce("importance weights")
-    weighted, moved = task.weigh(absorbed)
+        return task.conclude(None, *replay, static=False)
     announce("random orders")
-    return task.conclude(weighted, moved, *replay, order=_order_sensitivity(task))
+    orders = _order_sensitivity(task)
+    announce("errors of the moments")
+    far = orders[0] > MISLEADING  # then the posterior is wrong, and a walk would not come to the exact one
+    return task.conclude(task.errors(absorbed, not far), *replay, order=orders)
 
 
 def _refuse_other_rows(state: object, absorbed: int) -> None:
@@ -405,14 +420,14 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
         raise ValueError(
             f"The run had {len(status)} rows, and these are {task.joint.length}: pass all the rows of the run."
         )
-    announce("importance weights")
+    announce("errors of the moments")
     absorbed = status < Status.NOT_FINITE
-    weighted, moved = task.weigh(absorbed)
+    errors = task.errors(absorbed, True)
     announce("leave-one-out predictions")
-    pit = left_out(task.joint, weighted, task.predict_key, np.flatnonzero(absorbed), task.predictions)
+    ranked = left_out(task.joint, errors.weighted, task.predict_key, np.flatnonzero(absorbed), task.predictions)
     log_z = left_out_densities(task.learner, info)
     log_z = np.full(len(status), math.nan) if log_z is None else log_z
-    return task.conclude(weighted, moved, pit, log_z, status, settling=Settling.of(info))
+    return task.conclude(errors, ranked, log_z, status, settling=Settling.of(info))
 
 
 def _visit_again(task: _Task) -> EPInfo:

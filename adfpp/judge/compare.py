@@ -167,7 +167,7 @@ class Comparison:
             "k_hat": np.nan if weighted is None or truth.discrete.all() else weighted.k_hat,
             "elpd": elpd.total,
             "elpd_se": elpd.se,
-            "elpd_good": float(np.mean(elpd.k <= GOOD_K)),
+            "elpd_good": float(np.mean(elpd.good)),
             "log_evidence": log_evidence,
             "compile_seconds": fit.compile_seconds,
             "run_seconds": fit.run_seconds,

@@ -13,7 +13,7 @@ import numpy as np
 
 from adfpp.engine.status import Status
 from adfpp.learn.adf import ADF
-from adfpp.learn.importance import GOOD_K, Reweighted, psislw
+from adfpp.learn.importance import Reweighted, good_rows, psislw
 from adfpp.learn.posterior import GivenPrior
 from adfpp.model import Joint
 
@@ -22,16 +22,37 @@ _RANKED = 0.9  # share of rows whose weights must be good for leave-one-out rank
 _FEWEST = 10  # ranks that a test of their distribution needs
 
 
+class Ranked(NamedTuple):
+    """Some rows among their predictions, in the order of the data.
+
+    Attributes:
+        ranks: Ranks in (0, 1); one for each observation of a row.
+        rows: The rows that they belong to.
+        values: The observed values that were ranked.
+    """
+
+    ranks: np.ndarray
+    rows: np.ndarray
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, ranked: list[tuple[int, float, float]]) -> "Ranked":
+        """The ranks from tuples of row, rank and value, in any order."""
+        ranked = sorted(ranked, key=lambda one: one[0])
+        rows, ranks, values = zip(*ranked, strict=True) if ranked else ((), (), ())
+        return cls(np.array(ranks, float), np.array(rows, int), np.array(values, float))
+
+
 class Replay(NamedTuple):
     """The result of absorbing the rows once more, with predictions of some of them.
 
     Attributes:
-        ranks: Ranks in (0, 1) of the rows that were predicted.
+        ranked: The rows that were predicted.
         log_z: ``(n,)`` log predictive density of each row before it was absorbed, in the order of absorption.
         status: ``(n,)`` the status of each row.
     """
 
-    ranks: np.ndarray
+    ranked: Ranked
     log_z: np.ndarray
     status: np.ndarray
 
@@ -61,7 +82,8 @@ def one_step_ahead(
     state = learner.init(rng_key, *args, prior=prior, **kwargs)
     stride = max(1, -(-joint.length // most))
     stride = 1 << (stride - 1).bit_length()  # batches of a power of two are absorbed without padding
-    ranks, log_z, statuses = [], [], []
+    ranked: list[tuple[int, float, float]] = []
+    log_z, statuses = [], []
     for step, start in enumerate(range(0, joint.length, stride)):
         batch = order[start : start + stride]
         keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
@@ -73,11 +95,11 @@ def one_step_ahead(
         log_z.append(info.log_z)
         statuses.append(info.status)
         if info.status[0] < Status.NOT_FINITE:
-            ranks += _ranks(replicas, keys[2], step)
-    return Replay(np.array(ranks), np.concatenate(log_z), np.concatenate(statuses))
+            ranked += _ranked(replicas, keys[2], step, int(batch[0]))
+    return Replay(Ranked.of(ranked), np.concatenate(log_z), np.concatenate(statuses))
 
 
-def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: np.ndarray, most: int) -> np.ndarray:
+def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: np.ndarray, most: int) -> Ranked:
     """Ranks of some rows among predictions from all other rows, by importance weights of draws.
 
     Args:
@@ -88,11 +110,11 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
         most: The largest number of rows to rank.
 
     Returns:
-        Ranks in (0, 1); none if the weights are not good enough for most rows.
+        The rows; none if the weights are not good enough for most rows.
     """
     rows = absorbed[:: max(1, -(-len(absorbed) // max(most, 1)))] if most > 0 else absorbed[:0]
     if not len(rows):
-        return np.zeros(0)
+        return Ranked.of([])
     logs = joint.log_likelihood(weighted.theta, rows)
     log_lik = np.sum([a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values()], 0).T  # (rows, S)
     with np.errstate(invalid="ignore"):  # a draw under which a row is impossible has weight 0
@@ -101,15 +123,15 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
         log_weights = ratios - np.logaddexp.reduce(ratios, axis=-1, keepdims=True)
     else:
         log_weights, k = psislw(ratios)
-        if np.mean(k <= GOOD_K) < _RANKED:
-            return np.zeros(0)
-    ranks = []
+        if np.mean(good_rows(log_weights, k)) < _RANKED:
+            return Ranked.of([])
+    ranked: list[tuple[int, float, float]] = []
     for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
         keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)
         chosen = np.asarray(jax.random.choice(keys[0], len(log_weight), (_DRAWS,), p=jnp.exp(log_weight)))
         replicas = joint.replicate(keys[1], jnp.asarray(weighted.theta[chosen]), int(row))
-        ranks += _ranks(replicas, keys[2], step)
-    return np.array(ranks)
+        ranked += _ranked(replicas, keys[2], step, int(row))
+    return Ranked.of(ranked)
 
 
 def calibration(ranks: np.ndarray) -> float:
@@ -119,10 +141,15 @@ def calibration(ranks: np.ndarray) -> float:
     return float(stats.kstest(ranks, "uniform").pvalue) if len(ranks) >= _FEWEST else math.nan
 
 
-def _ranks(replicas: Mapping[str, tuple[np.ndarray, np.ndarray]], rng_key: jax.Array, step: int) -> list[float]:
-    """Rank of one element of each observation of a row."""
+def _ranked(
+    replicas: Mapping[str, tuple[np.ndarray, np.ndarray]], rng_key: jax.Array, step: int, row: int
+) -> list[tuple[int, float, float]]:
+    """The row, and the rank and the value of one element of each of its observations."""
     uniform = np.asarray(jax.random.uniform(rng_key, (len(replicas),)))
-    return [_rank(drawn, value, u, step) for (drawn, value), u in zip(replicas.values(), uniform, strict=True)]
+    return [
+        (row, _rank(drawn, value, u, step), float(value[step % value.size]))
+        for (drawn, value), u in zip(replicas.values(), uniform, strict=True)
+    ]
 
 
 def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> float:

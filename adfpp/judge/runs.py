@@ -14,8 +14,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation, AutoMul
 from adfpp.engine.families import Belief, Family, family_named
 from adfpp.engine.status import Status
 from adfpp.judge.clock import Seconds, clock, timed
+from adfpp.judge.evidence import Settling
 from adfpp.judge.fits import Fit, Kind, gaussian_fit
-from adfpp.judge.verdict import Settling
 from adfpp.learn.adf import ADF
 from adfpp.learn.ep import EP, EPInfo
 from adfpp.learn.posterior import Posterior

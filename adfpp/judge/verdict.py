@@ -1,4 +1,4 @@
-"""Verdicts: a grade and its reasons as data, and the thresholds that decide them.
+"""Verdicts: a grade and its reasons as data, and the grades of runs beside a reference.
 
 A ``Verdict`` is data until it is printed: the wording of each reason is in ``Cause`` only, and no part of the package
 reads the words. The thresholds, the wording, and which cause leads to which grade may be changed here.
@@ -11,10 +11,6 @@ from enum import Enum, IntEnum, StrEnum
 
 import numpy as np
 
-from adfpp.engine.status import Status
-from adfpp.learn.ep import EPInfo
-from adfpp.learn.importance import GOOD_K
-
 # Limits of the grades: error of a mean in posterior sds, and error of an sd relative to the true one. Below 0.05 two
 # posteriors cannot be told apart in a picture; at 0.3 an interval of 90 % still holds about 88 %; at 1 a mean lies a
 # whole sd off.
@@ -23,9 +19,6 @@ NOISE = 3.0  # standard errors of the reference that are added to a limit: a dif
 R_HAT, ESS = 1.01, 400.0  # Vehtari et al. (2021): draws that miss these are not a clean reference
 HOPELESS_R_HAT, HOPELESS_ESS = 1.1, 50.0  # draws that miss these carry no information about the posterior
 
-_UNCALIBRATED = 1e-3  # p-value of the predictions; a well-calibrated check crosses it once in a thousand
-_MANY_REFUSED = 0.05  # share of refused rows above which the posterior is not that of the data
-_MOST_EFFECTIVE = 0.9  # share of effective draws above which heavy tails of the weights concern the far tails alone
 _NAMED_ROWS = 5  # rows named in a message
 
 
@@ -79,26 +72,29 @@ class Cause(Enum):
     # for a posterior in a self-check
     MANY_REFUSED = "{share:.0%} of the rows were refused: look at info.status, and correct the data or the likelihood"
     SOME_REFUSED = "{share:.2%} of the rows were refused and are not part of the posterior: look at info.status"
+    DRIFT = (
+        "the rows up to number {row} and the rows after it do not follow the same model (p = {p:.1g}): {where} "
+        "changes. If the order of the rows is that of time, use dynamics (ADF(model, dynamics=...)), or learn from the "
+        "parts of the data separately"
+    )
     ORDER_DECIDES = (
         "a mean lies {shift:.2g} posterior sds from the average over random orders of the same rows: the order of the "
         "rows decides the result. Shuffle them (run(..., shuffle=True)) or run EP"
     )
     ORDER_MATTERS = "the means move by up to {shift:.2f} posterior sds with the order of the rows: {cure}"
+    ORDER_NOTED = "the means move by up to {shift:.2f} posterior sds with the order of the rows, but these are right"
     PROBABILITY_OFF = (
         "a probability is off by {error:.2g} (all combinations of discrete values were enumerated): use .reweighted"
     )
-    MEAN_OFF = "importance weights{good} move a mean by {error:.2f} posterior sds: use .reweighted, or {cure}"
-    SD_OFF = (
-        "the posterior sds are {low:.2f} to {high:.2f} times those that the importance weights give: use .reweighted, "
-        "or {cure}"
+    MEAN_OFF = "the mean of {where} is off by {error:.2f} posterior sds (by {method}): {cure}"
+    SD_OFF = "the sd of {where} is {ratio:.2f} times the exact one (by {method}): {cure}"
+    TAIL_OFF = (
+        "{where} has probability {probability:.1%} instead of 5 %: the posterior is skewed, and an interval of 90 % is "
+        "in the wrong place although mean and sd are right"
     )
-    LIGHT_TAILS = (
-        "the far tails are lighter than those of the true posterior (k-hat {k_hat:.2f}, although {effective:.0%} of "
-        "the draws are effective): do not report probabilities below about 1 %"
-    )
-    HEAVY_WEIGHTS = (
-        "the importance weights are heavy-tailed (k-hat {k_hat:.2f}): the posterior misses part of the true "
-        "posterior's mass. Before intervals or tail probabilities are reported, {cure}"
+    NOT_MEASURED = (
+        "the error could not be measured to within 0.1 posterior sds (k-hat {k_hat:.2f}, {ess:.0f} effective draws): "
+        "{cure}"
     )
     MISFIT = "the rows do not agree with the {predictions} (p = {p:.1g}): the model does not fit the data{also}"
     NOT_SETTLED = (
@@ -113,6 +109,7 @@ class Cause(Enum):
         "the site approximations of prior factors ({factors}) are held back, because the factors could not be visited "
         "again: run {sampler}"
     )
+    UNSETTLED_NOTED = "EP has {settling}, but the moments of its posterior are right"
     PRIORS_REFUSED = (
         "the prior of {latents} could not be used, so that the latents in it are not learned from it: run {sampler}"
     )
@@ -168,7 +165,7 @@ def named(items: Sequence[object]) -> str:
     return ", ".join(map(str, items[:_NAMED_ROWS])) + (", …" if len(items) > _NAMED_ROWS else "")
 
 
-def _relative_error(low: float, high: float) -> float:
+def relative_error(low: float, high: float) -> float:
     """The largest relative error of an sd whose ratios to the true one lie between ``low`` and ``high``."""
     return max(1.0 / low if low != 0.0 else math.inf, high) - 1.0
 
@@ -201,7 +198,7 @@ class Errors:
     @property
     def sd_error(self) -> float:
         """The largest relative error of an sd, whether it is too small or too large."""
-        return 0.0 if self.discrete else _relative_error(self.low, self.high)
+        return 0.0 if self.discrete else relative_error(self.low, self.high)
 
     def within(self, limit: float) -> bool:
         """Whether no error is above a limit by more than the reference's own error allows."""
@@ -236,182 +233,3 @@ def verdict_beside_reference(errors: Errors, cure: str, remarks: Sequence[str] =
         other = Reason(Cause.RUN_OTHER, {"worst": errors.worst, "cure": cure}, Weight.IMPROVE)
         return Verdict(Grade.ROUGH, (distance, other, *also))
     return Verdict(Grade.WRONG, (distance, Reason(Cause.UNUSABLE, {"worst": errors.worst}, Weight.STOP), *also))
-
-
-# ---------------------------------------------------------------------------------------------- by itself
-
-
-@dataclass(frozen=True)
-class Settling:
-    """How a run of EP ended.
-
-    Attributes:
-        converged: Whether the site approximations have settled.
-        sweeps: Number of sweeps.
-        last_step: How far the last sweep would have moved the belief undamped, in sds; infinite without a sweep.
-        held_rows: Rows whose site approximations are held back.
-        held_priors: Prior factors whose site approximations are held back.
-    """
-
-    converged: bool
-    sweeps: int
-    last_step: float
-    held_rows: tuple[int, ...]
-    held_priors: tuple[str, ...]
-
-    @classmethod
-    def of(cls, info: EPInfo) -> "Settling":
-        """The end of a run, from its info."""
-        return cls(
-            bool(info.converged),
-            int(info.sweeps),
-            float(info.step[-1]) if len(info.step) else math.inf,
-            tuple(np.flatnonzero(np.asarray(info.status) == Status.HELD).tolist()),
-            tuple(name for name, status in info.priors.items() if status == Status.HELD),
-        )
-
-    def __str__(self) -> str:
-        made = f"{self.sweeps} sweep{'s' * (self.sweeps != 1)}"
-        if self.converged:
-            return f"settled after {made}"
-        if not self.sweeps:
-            return "not settled: it made no sweep"
-        return f"not settled after {made}: the last one would move the belief by {self.last_step:.2g} posterior sds"
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The measurements of a self-check; NaN for those that were not made.
-
-    Attributes:
-        k_hat: Pareto k̂ of the importance weights.
-        effective: Number of effective draws over the number of draws.
-        sd_noise: Relative error of the sds that the weights give, one standard error.
-        error: How far the weights move a mean, in posterior sds.
-        sd_ratio: Smallest and largest ratio of an sd to the sd that the weights give.
-        exact: Whether the weights are exact, because all values of θ were enumerated.
-        never_drawn: Whether a value of a discrete latent was never drawn.
-        order_shift: Largest distance of a mean from its average over random orders of the rows.
-        order_spread: Sd of a mean over random orders.
-        calibration: P-value of the rows' ranks among their predictions.
-        refused: Share of refused rows.
-        refused_priors: Latents whose prior factors were refused.
-        static: Whether the parameters are constant (no dynamics).
-        settling: How EP ended; None for ADF.
-        discrete: Whether the model has discrete latents, which NUTS does not sample.
-    """
-
-    k_hat: float
-    effective: float
-    sd_noise: float
-    error: float
-    sd_ratio: tuple[float, float]
-    exact: bool
-    never_drawn: bool
-    order_shift: float
-    order_spread: float
-    calibration: float
-    refused: float
-    refused_priors: tuple[str, ...]
-    static: bool
-    settling: Settling | None
-    discrete: bool
-
-    @property
-    def sampler(self) -> str:
-        """The sampler that can be run on the model."""
-        return "Gibbs sampling" if self.discrete else "NUTS"
-
-    @property
-    def cure(self) -> str:
-        """The methods that can be run instead, as advice."""
-        return f"run EP or {self.sampler}" if self.settling is None else f"run {self.sampler}"
-
-
-def verdict_by_itself(seen: Evidence) -> Verdict:
-    """Grades a posterior by the measurements of a self-check."""
-    reasons = [*_of_settling(seen), *_of_refusals(seen), *_of_order(seen)]
-    if not any(r.weight == Weight.STOP for r in reasons):  # else the weights carry little information
-        reasons += _of_weights(seen)
-    reasons += _of_calibration(seen)
-    reasons.sort(key=lambda reason: reason.weight)
-    first = reasons[0].weight if reasons else None
-    if first is None or first == Weight.NOTE:
-        grade = Grade.TRUST
-        reasons.append(Reason(Cause.NOTHING_ELSE if reasons else Cause.NOTHING))
-    elif first == Weight.STOP:
-        grade = Grade.DO_NOT_USE
-    elif seen.settling is None:
-        grade = Grade.RUN_EP
-    else:
-        grade = Grade.RUN_GIBBS if seen.discrete else Grade.RUN_NUTS
-    if seen.never_drawn:
-        reasons.insert(0, Reason(Cause.NEVER_DRAWN))
-    return Verdict(grade, tuple(reasons))
-
-
-def _of_settling(seen: Evidence) -> list[Reason]:
-    """The reasons if EP has not settled. It may still be used if good weights find it near the true posterior."""
-    settling = seen.settling
-    if settling is None or settling.converged:
-        return []
-    out = []
-    if settling.held_rows:
-        figures = {"count": len(settling.held_rows), "rows": named(settling.held_rows), "sampler": seen.sampler}
-        out.append(Reason(Cause.ROWS_HELD, figures, Weight.IMPROVE))
-    if settling.held_priors:
-        figures = {"factors": ", ".join(settling.held_priors), "sampler": seen.sampler}
-        out.append(Reason(Cause.PRIORS_HELD, figures, Weight.IMPROVE))
-    near = seen.k_hat <= GOOD_K and seen.error <= CLOSE
-    figures = {"settling": str(settling), "sampler": seen.sampler}
-    if not (settling.last_step <= CLOSE or near):
-        return [Reason(Cause.NOT_SETTLED, figures, Weight.STOP), *out]
-    return out or [Reason(Cause.NOT_SETTLED, figures, Weight.IMPROVE)]
-
-
-def _of_refusals(seen: Evidence) -> list[Reason]:
-    out = []
-    if seen.refused_priors:
-        figures = {"latents": named([repr(name) for name in seen.refused_priors]), "sampler": seen.sampler}
-        out.append(Reason(Cause.PRIORS_REFUSED, figures, Weight.STOP))
-    if seen.refused > _MANY_REFUSED:
-        return [*out, Reason(Cause.MANY_REFUSED, {"share": seen.refused}, Weight.STOP)]
-    return [*out, Reason(Cause.SOME_REFUSED, {"share": seen.refused})] if seen.refused > 0.0 else out
-
-
-def _of_order(seen: Evidence) -> list[Reason]:
-    if seen.order_shift > ROUGH:
-        return [Reason(Cause.ORDER_DECIDES, {"shift": seen.order_shift}, Weight.STOP)]
-    moved = max(seen.order_shift, seen.order_spread)
-    if moved > CLOSE:
-        return [Reason(Cause.ORDER_MATTERS, {"shift": moved, "cure": seen.cure}, Weight.IMPROVE)]
-    return []
-
-
-def _of_weights(seen: Evidence) -> list[Reason]:
-    out = []
-    if seen.error > CLOSE and seen.exact:
-        out.append(Reason(Cause.PROBABILITY_OFF, {"error": seen.error / 2.0}, Weight.IMPROVE))
-    elif seen.error > CLOSE:
-        good = ", which are good," if seen.k_hat <= GOOD_K else ""
-        out.append(Reason(Cause.MEAN_OFF, {"good": good, "error": seen.error, "cure": seen.cure}, Weight.IMPROVE))
-    low, high = seen.sd_ratio
-    if _relative_error(low, high) > CLOSE + NOISE * seen.sd_noise:
-        out.append(Reason(Cause.SD_OFF, {"low": low, "high": high, "cure": seen.cure}, Weight.IMPROVE))
-    if seen.k_hat > GOOD_K and seen.effective > _MOST_EFFECTIVE:
-        out.append(Reason(Cause.LIGHT_TAILS, {"k_hat": seen.k_hat, "effective": seen.effective}))
-    elif seen.k_hat > GOOD_K:
-        out.append(Reason(Cause.HEAVY_WEIGHTS, {"k_hat": seen.k_hat, "cure": seen.cure}, Weight.IMPROVE))
-    return out
-
-
-def _of_calibration(seen: Evidence) -> list[Reason]:
-    if not seen.calibration < _UNCALIBRATED:
-        return []
-    figures: dict[str, float | str] = {"p": seen.calibration, "also": ""}
-    if seen.settling is not None:
-        figures["predictions"] = "predictions from all other rows"
-    else:
-        figures["predictions"] = "one-step-ahead predictions"
-        figures["also"] = " or their order" if seen.static else ", or the parameters move in another way"
-    return [Reason(Cause.MISFIT, figures)]

@@ -18,9 +18,39 @@ from scipy.special import logsumexp
 Constrain: TypeAlias = Callable[[Any], Mapping[str, ArrayLike]]
 
 GOOD_K = 0.7  # with a larger k̂, Pareto-smoothed weights are unreliable (Vehtari et al., 2024)
+NEARLY_EQUAL = 0.97  # share of effective draws above which weights are nearly equal: sds are then within about 10 %
+_FEWEST_EFFECTIVE = 200.0  # draws with fewer effective ones do not determine moments, whatever their tail
 _FEWEST = 25  # draws: a fifth of them is the tail, and its fit needs five numbers
 _EQUAL = 1e-10  # log density ratios closer than this differ by rounding only
 _ROWS = 1024  # rows whose weights are smoothed together, to bound the memory
+
+
+def good_weights(k_hat: float, ess: float, draws: int) -> bool:
+    """Whether means and sds by importance weights can be relied on.
+
+    The tail of the weights must be light, and enough draws must be effective. If the weights are nearly equal, the fit
+    of their tail describes differences that do not matter, so that its k̂ does not count.
+
+    Args:
+        k_hat: Pareto k̂ of the weights.
+        ess: Number of effective draws.
+        draws: Number of draws.
+    """
+    return ess >= min(_FEWEST_EFFECTIVE, 0.5 * draws) and (k_hat <= GOOD_K or ess >= NEARLY_EQUAL * draws)
+
+
+def good_rows(log_weights: np.ndarray, k: np.ndarray, limit: float = GOOD_K) -> np.ndarray:
+    """As ``good_weights``, for each row that is left out in turn.
+
+    Args:
+        log_weights: ``(..., S)`` normalised log weights.
+        k: ``(...)`` their Pareto k̂.
+        limit: The largest k̂ of good weights.
+    """
+    draws = log_weights.shape[-1]
+    with np.errstate(invalid="ignore"):  # rows without any weight are not good
+        ess = np.exp(-np.asarray(logsumexp(2.0 * log_weights, axis=-1)))
+    return (k <= limit) | (ess >= NEARLY_EQUAL * draws)
 
 
 class Elpd(NamedTuple):
@@ -31,16 +61,32 @@ class Elpd(NamedTuple):
         se: Its standard error, from the spread between rows.
         pointwise: ``(rows,)`` the density of each row that was left out.
         k: ``(rows,)`` its Pareto k̂.
+        good: ``(rows,)`` whether its weights can be relied on.
     """
 
     total: float
     se: float
     pointwise: np.ndarray
     k: np.ndarray
+    good: np.ndarray
 
 
-def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Estimates the log predictive density of each row given all the others, and its Pareto k̂.
+class LeftOut(NamedTuple):
+    """The log predictive density of each row given all the others.
+
+    Attributes:
+        density: ``(...)`` the log density.
+        k: ``(...)`` Pareto k̂ of its weights.
+        good: ``(...)`` whether its weights can be relied on.
+    """
+
+    density: np.ndarray
+    k: np.ndarray
+    good: np.ndarray
+
+
+def left_out(log_lik: np.ndarray, log_ratio: np.ndarray, limit: float = GOOD_K) -> LeftOut:
+    """Estimates the log predictive density of each row given all the others.
 
     Without row i the weight of a draw is the ratio of posterior to proposal, divided by the likelihood of row i. Plain
     PSIS-LOO omits the first ratio, which is wrong for draws from an approximation.
@@ -48,15 +94,13 @@ def left_out(log_lik: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
     Args:
         log_lik: ``(..., S)`` log-likelihood of each row at the draws.
         log_ratio: ``(S,)`` log joint minus log density of the proposal at each draw; zeros for MCMC.
-
-    Returns:
-        Two arrays ``(...)``.
+        limit: The largest k̂ of good weights.
     """
     with np.errstate(invalid="ignore"):
         # if row i excludes a draw, the weight of the draw without row i is unknown: it is NaN, and k is infinite
         ratios = log_ratio - log_lik
     weights, k = psislw(ratios)
-    return np.asarray(logsumexp(weights + log_lik, axis=-1)), k
+    return LeftOut(np.asarray(logsumexp(weights + log_lik, axis=-1)), k, good_rows(weights, k, limit))
 
 
 def leave_one_out(
@@ -72,22 +116,21 @@ def leave_one_out(
         exact: Whether there are all values of θ instead of draws, and ``log_ratio`` has their log-probabilities.
     """
     chosen = np.arange(rows) if rows <= most else np.unique(np.linspace(0, rows - 1, most).astype(int))
-    pointwise, k = [], []
+    parts: list[LeftOut] = []
     for start in range(0, len(chosen), _ROWS):
         logs = log_lik(chosen[start : start + _ROWS]).T
-        densities, tails = _left_out_exactly(logs, log_ratio) if exact else left_out(logs, log_ratio)
-        pointwise.append(densities)
-        k.append(tails)
-    each = np.concatenate(pointwise)
+        parts.append(_left_out_exactly(logs, log_ratio) if exact else left_out(logs, log_ratio))
+    each, k, good = (np.concatenate(column) for column in zip(*parts, strict=True))
     se = np.sqrt(rows) * np.std(each, ddof=1) if len(each) > 1 else np.nan
-    return Elpd(float(rows * each.mean()), float(se), each, np.concatenate(k))
+    return Elpd(float(rows * each.mean()), float(se), each, k, good)
 
 
-def _left_out_exactly(log_lik: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _left_out_exactly(log_lik: np.ndarray, log_weights: np.ndarray) -> LeftOut:
     """As ``left_out``, from all values of θ: 1 / E[1 / likelihood] under the posterior, and a k̂ of 0."""
     with np.errstate(invalid="ignore"):
         inverse = np.where(log_weights > -np.inf, log_weights - log_lik, -np.inf)
-    return -np.asarray(logsumexp(inverse, axis=-1)), np.zeros(len(log_lik))
+    count = len(log_lik)
+    return LeftOut(-np.asarray(logsumexp(inverse, axis=-1)), np.zeros(count), np.ones(count, bool))
 
 
 class Moved(NamedTuple):

@@ -235,18 +235,28 @@ class Posterior:
             ``log_evidence``.
         """
         refuse_clashes(self.program.model, Posterior.reweighted, args)
-        joint = Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
+        joint = self.joint(*args, prior=prior, **kwargs)
         counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
         every = combinations(self.program)
         theta = self.draw(rng_key, num_samples) if every is None else jnp.asarray(every)
         log_joint = joint.log_joint(theta, counted) if every is None else log_joint_of(joint, every, counted)
         if not np.isfinite(log_joint).any():
-            self._refuse_impossible(joint, theta[:64], counted)
+            self.refuse_impossible(joint, theta[:64], counted)
         log_q = np.asarray(self.distribution.log_prob(theta))
         weighted = reweighted if every is None else enumerated
         return weighted(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
 
-    def _refuse_impossible(self, joint: Joint, theta: jax.Array, counted: np.ndarray) -> None:
+    def joint(self, *args: Any, prior: "GivenPrior" = None, **kwargs: Any) -> Joint:
+        """The exact posterior's density, up to a constant: prior times likelihood of some data.
+
+        Args:
+            *args: The model's arguments.
+            prior: The ``Posterior`` or ``{latent: distribution}`` that learning started from, if there was one.
+            **kwargs: The model's keyword arguments.
+        """
+        return Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
+
+    def refuse_impossible(self, joint: Joint, theta: ArrayLike, counted: np.ndarray) -> None:
         """Raises if rows have no finite log-likelihood at any of some draws, and names the rows."""
         logs = joint.log_likelihood(theta, counted).values()
         possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)

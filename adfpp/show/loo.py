@@ -51,14 +51,14 @@ def loo(data: Any, var_name: str | None = None) -> Any:
         raise ValueError(
             f"loo: {where} is not finite, as for rows that were refused. Drop them from the data and export again."
         )
-    elpd, k = left_out(values, ratio)
     lppd = logsumexp(values, axis=-1) - np.log(values.shape[-1])
     good_k = min(1.0 - 1.0 / np.log10(values.shape[-1]), 0.7) if values.shape[-1] > 1 else 0.7
-    if (k > good_k).any():
+    elpd, k, good = left_out(values, ratio, good_k)
+    if not good.all():
         warnings.warn(
-            f"Pareto k is above {good_k:.2f} for {int((k > good_k).sum())} of {k.size} observations: leave-one-out "
-            "from this posterior is not reliable. If k is high for most of them, the posterior is too far from the "
-            "true one; if it is high for a few, these rows are influential.",
+            f"Pareto k is above {good_k:.2f} for {int((~good).sum())} of {k.size} observations, and their weights are "
+            "unequal: leave-one-out from this posterior is not reliable. If this is so for most of them, the posterior "
+            "is too far from the true one; if it is so for a few, these rows are influential.",
             ExportWarning,
             stacklevel=2,
         )

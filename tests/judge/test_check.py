@@ -76,19 +76,20 @@ def noisier(data: Data) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ ADF
 
 
-def test_a_well_mixed_stream_is_fine(mixed: Learned) -> None:
+def test_a_well_mixed_stream_is_nearly_right(mixed: Learned) -> None:
+    """One pass over a thousand rows is off by a little more than can be trusted, and the check says by how much."""
     x, y, adf, result = mixed
     found = quick(adf, result, x, y=y)
-    assert found.verdict is Grade.TRUST and found.verdict == "trust it"
-    assert found.k_hat < 0.7 and found.error < 0.3 and found.order_shift < 0.3 and found.order_spread < 0.3
-    assert found.orders == 3 and 0.9 < found.sd_ratio[0] <= found.sd_ratio[1] < 1.15
+    assert found.verdict is Grade.RUN_EP and causes(found) == [Cause.MEAN_OFF]
+    assert 0.1 < found.error < 0.3 and found.order_shift < 0.3 and found.order_spread < 0.3 and found.drift.p > 1e-3
+    assert found.orders == 3 and 0.95 < found.sd_ratio[0] <= found.sd_ratio[1] < 1.1
     assert found.pit_p > 0.001 and len(found.pit) == 64
     np.testing.assert_allclose(found.log_z.sum(), result.info.log_z.sum(), rtol=1e-6)
     assert found.statuses == {"OK": MANY} and found.settling is None
     assert found.score == pytest.approx(result.info.log_z.mean(), rel=1e-6)
     text = str(found)
-    assert text.startswith("trust it\n  - ") and repr(found) == text
-    for figure in (f"k-hat {found.k_hat:.2f}", f"{found.order_shift:.2f} posterior sds", f"p = {found.pit_p:.2g}"):
+    assert text.startswith("run EP\n  - the mean of ") and repr(found) == text
+    for figure in (f"up to {found.error:.2f}", f"{found.order_shift:.2f} posterior sds", f"p = {found.pit_p:.2g}"):
         assert figure in text
     assert f"{found.score:.4g} per row" in text and f"{MANY} OK" in text and "not measured" not in text
     ranks, score = found.plot().axes
@@ -107,10 +108,37 @@ def test_a_stream_sorted_by_its_label_is_not(mixed: Learned) -> None:
     assert (first.cause, first.weight) == (Cause.ORDER_DECIDES, Weight.STOP)
     assert first.figures["shift"] == found.order_shift > 5
     assert "huffle" in found.reasons[0] and "run EP" in found.reasons[0]
+    assert np.isnan(found.drift.p)  # the order is no order of time
     shuffled = adf.run(jax.random.key(0), x[order], y=y[order], shuffle=True, progress_bar=False)
     again = quick(adf, shuffled, x[order], y=y[order])
-    assert again.verdict is Grade.TRUST  # the same rows, absorbed in the random order that the result remembers
+    assert again.verdict is Grade.RUN_EP  # the same rows, absorbed in the random order that the result remembers
     np.testing.assert_allclose(again.log_z, np.asarray(shuffled.info.log_z)[shuffled.run.order], rtol=1e-6, atol=1e-9)
+
+
+def changed(data: np.ndarray, start: int) -> np.ndarray:
+    """The labels, with the coefficients' signs exchanged from a row on."""
+    return np.where(np.arange(len(data)) < start, data, 1 - data)
+
+
+def test_a_change_point_is_noticed(mixed: Learned) -> None:
+    """The coefficients change their sign after 60 % of the rows: the posterior is right, of a wrong model."""
+    x, y, adf, _ = mixed
+    flipped, start = changed(y, 614), 614
+    result = adf.run(jax.random.key(0), x, y=flipped, shuffle=True, progress_bar=False)
+    found = quick(adf, result, x, y=flipped)
+    assert found.verdict is Grade.DO_NOT_USE and causes(found)[0] is Cause.DRIFT
+    assert found.drift.p < 1e-9 and abs(found.drift.row - start) < 60
+    assert f"up to number {found.drift.row}" in found.reasons[0] and "dynamics" in found.reasons[0]
+
+
+@pytest.mark.slow
+def test_a_change_point_is_noticed_after_ep(mixed: Learned) -> None:
+    """As above: the posterior of EP has no errors, and leave-one-out predictions are calibrated on average."""
+    flipped = changed(mixed.y, 614)
+    ep = adfpp.EP(vague)
+    found = quick(ep, ep.run(jax.random.key(0), mixed.x, y=flipped, progress_bar=False), mixed.x, y=flipped)
+    assert found.error < 0.1 and found.verdict is Grade.DO_NOT_USE and causes(found)[0] is Cause.DRIFT
+    assert found.drift.p < 1e-9 and abs(found.drift.row - 614) < 60
 
 
 @pytest.mark.slow
@@ -150,7 +178,7 @@ def test_a_few_refused_rows_are_left_out_of_the_weights() -> None:
     found, clean = quick(adf, state, holed, y=y), quick(adf, state, x[kept], y=y[kept])
     assert found.statuses == {"OK": 198, "NOT_FINITE": 2}
     assert any("1.00% of the rows were refused" in reason for reason in found.reasons)
-    assert (found.k_hat, found.error) == pytest.approx((clean.k_hat, clean.error), rel=1e-6)
+    assert found.k_hat == pytest.approx(clean.k_hat, rel=1e-6) and found.error == pytest.approx(clean.error, rel=1e-3)
     post = adf.get_posterior(state)
     absorbed = np.asarray(info.status) < adfpp.Status.NOT_FINITE
     again = post.reweighted(jax.random.key(0), holed, y=y, absorbed=absorbed)
@@ -193,7 +221,7 @@ def test_a_likelihood_that_cannot_be_drawn_from_and_a_mask() -> None:
     result = adf.run(jax.random.key(0), x, y=y, seen=seen, progress_bar=False)
     found = check(adf, result, x, y=y, seen=seen, num_samples=500, orders=0, progress_bar=False)
     assert len(found.pit) == seen.sum() and found.pit_p > 0.001
-    assert np.isnan(found.order_shift) and found.k_hat < 0.7
+    assert np.isnan(found.order_shift) and found.error < 0.2
 
 
 def test_predictions_that_are_too_narrow_are_noticed() -> None:
@@ -230,7 +258,7 @@ def test_a_second_stream_is_checked_against_its_own_start() -> None:
     first = adf.run(jax.random.key(0), x[one], y=y[one], progress_bar=False).posterior
     result = adf.run(jax.random.key(0), x[two], y=y[two], prior=first, progress_bar=False)
     found = quick(adf, result, x[two], y=y[two])
-    assert found.verdict is Grade.TRUST and found.error < 0.2
+    assert found.verdict in (Grade.TRUST, Grade.RUN_EP) and found.error < 0.2
     wrong = result.posterior.reweighted(jax.random.key(0), x[two], y=y[two])  # the model's vague prior instead
     spread = result.posterior.family.spread(result.state.belief, 4)
     assert wrong.moved(result.state.belief.mean, spread).error > 0.2
@@ -244,7 +272,7 @@ def test_ep_is_checked_by_its_settling(visited: Learned) -> None:
     x, y, ep, result = visited
     found = quick(ep, result, x, y=y)
     assert found.verdict is Grade.TRUST and causes(found) == [Cause.NOTHING]
-    assert np.isnan(found.order_shift) and found.orders == 0 and found.error < 0.1 and found.k_hat < 0.7
+    assert np.isnan(found.order_shift) and found.orders == 0 and found.error < 0.1
     np.testing.assert_array_equal(found.log_z, result.info.log_z)
     assert found.statuses == {"OK": 64} and found.settling == f"settled after {result.info.sweeps} sweeps"
     assert "sweeps             settled" in str(found) and "leave-one-out" in str(found)
@@ -290,10 +318,10 @@ def test_ep_that_has_not_settled_is_not_trusted(visited: Learned) -> None:
     found = quick(ep, type(result)(away, moved), x, y=y)
     assert found.verdict is Grade.DO_NOT_USE and "not settled after 2 sweeps" in found.reasons[0]
     near = quick(ep, type(result)(result.state, moved), x, y=y)
-    assert near.verdict is Grade.RUN_NUTS and "run NUTS" in near.reasons[0]  # good weights find it near
+    assert near.verdict is Grade.TRUST and causes(near)[0] is Cause.UNSETTLED_NOTED  # its moments are right
     held = result.info._replace(converged=False, status=np.where(np.arange(64) == 7, adfpp.Status.HELD, 0))
     found = quick(ep, type(result)(result.state, held), x, y=y)
-    assert found.verdict is Grade.RUN_NUTS and "1 rows (7) are held back" in found.reasons[0]
+    assert found.verdict is Grade.TRUST and causes(found)[0] is Cause.UNSETTLED_NOTED
     assert np.isnan(found.log_z[7]) and np.isfinite(found.log_z).sum() == 63
     assert found.statuses == {"OK": 63, "HELD": 1}
 
@@ -361,15 +389,16 @@ def test_leave_one_out_ranks_are_exact_in_a_conjugate_model(monkeypatch: pytest.
     theta = np.random.default_rng(0).normal(y.sum() / precision, np.sqrt(1 / precision), (4000, 1))
     log_q = stats.norm.logpdf(theta[:, 0], y.sum() / precision, np.sqrt(1 / precision))
     weighted = reweighted(theta, joint.log_joint(theta), log_q, program.constrain)
-    ranks = left_out(joint, weighted, jax.random.key(0), np.arange(3), 500)
+    ranks = left_out(joint, weighted, jax.random.key(0), np.arange(3), 500).ranks
     without = 1 / 25 + 2.0
     exact = stats.norm.cdf(y, (y.sum() - y) / without, np.sqrt(1 + 1 / without))
     with_own = stats.norm.cdf(y, y.sum() / precision, np.sqrt(1 + 1 / precision))
     assert np.abs(with_own - exact).max() > 0.05
     np.testing.assert_allclose(ranks, exact, atol=0.025)
     assert np.isnan(calibration(ranks))  # three ranks are no distribution
-    assert left_out(joint, weighted, jax.random.key(0), np.arange(3), 0).size == 0
-    assert left_out(joint, weighted, jax.random.key(0), np.array([1]), 500) == pytest.approx(exact[1:2], abs=0.025)
+    assert left_out(joint, weighted, jax.random.key(0), np.arange(3), 0).ranks.size == 0
+    one = left_out(joint, weighted, jax.random.key(0), np.array([1]), 500)
+    assert one.ranks == pytest.approx(exact[1:2], abs=0.025) and one.rows == [1] and one.values == [0.3]
 
 
 def test_calibration_is_scipys_test() -> None:
@@ -400,7 +429,7 @@ def test_the_scale_of_centred_groups_is_learned() -> None:
     found = quick(ep, result, group, 8, y=y)
     assert found.verdict in (Grade.TRUST, Grade.RUN_NUTS)
     assert found.settling == f"settled after {result.info.sweeps} sweeps"
-    assert found.error < 0.3 and 0.7 < found.sd_ratio[0] <= found.sd_ratio[1] < 1.3
+    assert found.error < 0.2 and 0.8 < found.sd_ratio[0] <= found.sd_ratio[1] < 1.2
     # the exact marginal of log tau, by quadrature over the likelihood of each group
     count, mean = np.bincount(group, minlength=8), np.bincount(group, y, minlength=8) / np.bincount(group, minlength=8)
     grid = np.linspace(-6, 4, 4001)

@@ -38,4 +38,4 @@ def test_a_row_is_ranked_among_what_the_rows_before_it_predict() -> None:
     np.testing.assert_array_equal(replay.status, adfpp.Status.OK)
     # 200 replicas of each row: four standard errors of a probability
     below = stats.norm.cdf([1.5, -1.5] * 4)
-    np.testing.assert_allclose(replay.ranks, below, atol=4 * np.sqrt(0.07 * 0.93 / 200))
+    np.testing.assert_allclose(replay.ranked.ranks, below, atol=4 * np.sqrt(0.07 * 0.93 / 200))

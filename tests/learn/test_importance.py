@@ -13,7 +13,7 @@ from numpyro.infer.util import log_likelihood
 from scipy import special, stats
 
 import adfpp
-from adfpp.learn.importance import leave_one_out, psislw, reweighted
+from adfpp.learn.importance import leave_one_out, left_out, psislw, reweighted
 from tests.models import logistic, rows
 
 logsumexp: Any = special.logsumexp  # whose stub gives a union
@@ -159,3 +159,11 @@ def test_weights_of_discrete_draws() -> None:
     theta = np.repeat([[0.0], [1.0]], [30, 10], 0)
     moved = reweighted(theta, np.where(theta[:, 0] == 1, np.log(2.0), 0.0), np.zeros(40), lambda t: {}, [(0.0, 1.0)])
     assert moved.moved([0.25], [0.4]) == pytest.approx((2 * (20 / 50 - 10 / 40), 1.0, 1.0))
+
+
+def test_k_hat_does_not_count_where_weights_are_nearly_equal() -> None:
+    """A tail with the exponent 1, of differences too small to matter, and the same tail where it does matter."""
+    tail = 1.0 / np.random.default_rng(0).random((6, 2000))
+    for size, good in ((1e-3, True), (1.0, False)):
+        found = left_out(-np.log1p(size * tail), np.zeros(2000))
+        assert (found.k > 0.7).all() and (found.good == good).all()

@@ -1,0 +1,1 @@
+"""How often the verdicts of adfpp.check are right, on streams that are mixed, sorted, drifting or have outliers."""
