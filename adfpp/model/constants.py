@@ -176,7 +176,7 @@ def _kinds_of(
 
     tolerance = 1e-9 if jnp.zeros(()).dtype == np.float64 else 1e-4
 
-    def close(a: float, b: float) -> bool:
+    def close(a: np.ndarray, b: np.ndarray) -> bool:
         return np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
 
     out: dict[str, Literal["once", "summed", "neither"]] = {}

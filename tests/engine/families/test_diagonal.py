@@ -1,5 +1,7 @@
 """The diagonal family against moment matching one number at a time, written out by quadrature."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from scipy.integrate import quad
@@ -12,7 +14,7 @@ from tests.engine.families.common import step
 def tilted(mean: float, sd: float, sign: float, slope: float, offset: float, spread: float) -> list[float]:
     """The integrals of w^p N(w; mean, sd²) Φ(sign (offset + slope w) / spread) for p = 0, 1, 2."""
 
-    def weight(w: float, power: int) -> float:
+    def weight(w: float, power: int) -> Any:
         return w**power * norm.pdf(w, mean, sd) * norm.cdf(sign * (offset + slope * w) / spread)
 
     ends = mean - 9 * sd, mean + 9 * sd
@@ -25,7 +27,7 @@ def test_each_number_gets_its_own_tilted_moments() -> None:
     x, y, noise = rng.normal(size=(6, 3)), np.array([1, 0, 1, 1, 0, 1]), 0.7
     adf = adfpp.ADF(step, family="diagonal")
     state, info = adf.update(adf.init(jax.random.key(0), x, y=y, noise=noise), x, y=y, noise=noise)
-    mean, sd, evidence = np.zeros(3), np.ones(3), []
+    mean, sd, evidence, total = np.zeros(3), np.ones(3), [], 1.0
     for row, label in zip(x, 2 * y - 1, strict=True):
         before = mean.copy(), sd.copy()
         for i in range(3):
