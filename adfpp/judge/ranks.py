@@ -16,7 +16,7 @@ from adfpp.learn.adf import ADF
 from adfpp.learn.importance import GOOD_K, Reweighted, psislw
 from adfpp.learn.posterior import GivenPrior
 from adfpp.model import Joint
-from adfpp.model.arguments import signature_of
+from adfpp.model.arguments import is_whole_number, signature_of
 
 _DRAWS = 200  # predictive draws of a row, among which it is ranked
 _RANKED = 0.9  # share of rows whose weights must be good for leave-one-out ranks
@@ -142,7 +142,7 @@ def _rows(
 
     def cut(value: object, name: str) -> object:
         def leaf(leaf: Any) -> object:
-            if name in counts and type(leaf) is int and leaf == joint.length:
+            if name in counts and is_whole_number(leaf) and leaf == joint.length:
                 return len(batch)
             return np.asarray(leaf[batch]) if id(leaf) in carriers else leaf
 
