@@ -16,6 +16,7 @@ from adfpp.learn.adf import ADF
 from adfpp.learn.importance import Reweighted, good_rows, psislw
 from adfpp.learn.posterior import GivenPrior
 from adfpp.model import Joint
+from adfpp.model.arguments import is_whole_number, signature_of
 
 _DRAWS = 200  # predictive draws of a row, among which it is ranked
 _RANKED = 0.9  # share of rows whose weights must be good for leave-one-out ranks
@@ -162,13 +163,20 @@ def _rank(drawn: np.ndarray, value: np.ndarray, uniform: float, step: int) -> fl
 def _rows(
     joint: Joint, batch: np.ndarray, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[tuple[object, ...], dict[str, Any]]:
-    """The call's arguments, cut to some rows where they carry rows."""
+    """The call's arguments, cut to some rows where they carry rows, with the number of rows where they are counts."""
     carriers = {id(a) for a in joint.rows}
+    counts = set(joint.layout.named("count"))
 
-    def cut(leaf: Any) -> object:
-        return np.asarray(leaf[batch]) if id(leaf) in carriers else leaf
+    def cut(value: object, name: str) -> object:
+        def leaf(leaf: Any) -> object:
+            if name in counts and is_whole_number(leaf) and leaf == joint.length:
+                return len(batch)
+            return np.asarray(leaf[batch]) if id(leaf) in carriers else leaf
 
-    out = jax.tree.map(cut, (args, dict(kwargs)))
+        return jax.tree.map(leaf, value)
+
+    names = list(signature_of(joint.program.model).parameters)
+    some = {name: cut(value, name) for name, value in kwargs.items()}
     if "dt" in kwargs:
-        out[1]["dt"] = np.broadcast_to(np.asarray(kwargs["dt"]), (joint.length,))[batch]
-    return out
+        some["dt"] = np.broadcast_to(np.asarray(kwargs["dt"]), (joint.length,))[batch]
+    return tuple(cut(value, name) for value, name in zip(args, names, strict=False)), some

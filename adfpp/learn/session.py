@@ -5,11 +5,9 @@ with everything that is computed from them once: the row check, the projected pr
 itself stores only which leaves of its calls are rows and which are shared arrays.
 """
 
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -21,17 +19,16 @@ from numpyro.distributions import Distribution
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import GivenPrior, Posterior
+from adfpp.learn.programs import Entry, Programs, keeps_sizes
 from adfpp.learn.start import Prior, Start, begin
 from adfpp.learn.stream import DataArray, RowsMarked
-from adfpp.model import READING, Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
-from adfpp.model.arguments import Structure, canonical_dtype, refuse_overflow
+from adfpp.model import Model, ModelError, Program, RowCheck, bind, is_array, read, same_space
+from adfpp.model.arguments import Structure, refuse_overflow
 from adfpp.model.closed_forms import registered_tilts
 from adfpp.model.environment import Same, environment
 from adfpp.model.layout import ONE_ROW
 from adfpp.model.priors import Block, PriorError, Projection
 from adfpp.model.sizes import SizedModel
-
-_MOST_PROGRAMS = 16  # a program's compiled code takes up to 1,500 memory maps, and a process may have 65,530
 
 
 class Call(NamedTuple):
@@ -43,7 +40,7 @@ class Call(NamedTuple):
         shared: The shared arrays.
     """
 
-    entry: "Entry"
+    entry: Entry
     rows: list[DataArray]
     shared: list[DataArray]
 
@@ -58,57 +55,7 @@ class Call(NamedTuple):
         return any(isinstance(a, Tracer) for a in (*self.rows, *self.shared))
 
 
-@dataclass(eq=False)
-class Entry:
-    """A program in the cache, with the things that are computed from it once.
-
-    Attributes:
-        program: The model as it was read.
-        checked: Whether the numeric row check has passed.
-        projection: The projected prior, and the shared arrays that it was computed from.
-        start: For each value of ``revisited``, the prior and the belief before any row, and the shared arrays that they
-            were computed from.
-        lock: Locked while one of these is computed.
-    """
-
-    program: Program
-    checked: bool = False
-    projection: tuple[list[np.ndarray], Projection] | None = None
-    start: dict[bool, tuple[list[np.ndarray], tuple[Prior, Start]]] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-class _Programs:
-    """The programs of this process, least recently used first."""
-
-    def __init__(self) -> None:
-        self.lock = READING
-        self.buckets: OrderedDict[Hashable, list[Entry]] = OrderedDict()
-
-    def find(self, key: Hashable, leaves: Sequence[object], fingerprint: str | None) -> Entry | None:
-        """Returns the entry whose program takes these leaves, and a state with this fingerprint if given; or None."""
-        with self.lock:
-            for entry in self.buckets.get(key, ()):
-                if _takes(entry.program, leaves, fingerprint):
-                    self.buckets.move_to_end(key)
-                    return entry
-        return None
-
-    def add(self, key: Hashable, program: Program) -> Entry:
-        """Adds a program, and removes the one that has not been used for the longest time."""
-        with self.lock:
-            entry = Entry(program)
-            self.buckets.setdefault(key, []).append(entry)
-            self.buckets.move_to_end(key)
-            while sum(map(len, self.buckets.values())) > _MOST_PROGRAMS:
-                oldest = next(iter(self.buckets))
-                self.buckets[oldest].pop(0)
-                if not self.buckets[oldest]:
-                    del self.buckets[oldest]
-            return entry
-
-
-_PROGRAMS = _Programs()
+_PROGRAMS = Programs()
 
 
 class _Signature(NamedTuple):
@@ -198,7 +145,7 @@ class Session:
                 "An argument of the model is neither an array nor hashable; pass data as arrays and options as Python "
                 "numbers, strings or tuples."
             ) from None
-        if known is None or not _keeps_sizes(known.entry.program, fingerprint):
+        if known is None or not keeps_sizes(known.entry.program, fingerprint):
             known = self._learn(args, kwargs, state is not None, fingerprint)
             if known.varying == varying:
                 self._signatures[key] = known
@@ -495,31 +442,3 @@ def _refuse_traced(call: Call) -> None:
 
 def _same(kept: Sequence[np.ndarray], shared: Sequence[DataArray]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(kept, shared, strict=True))
-
-
-def _takes(program: Program, leaves: Sequence[object], fingerprint: str | None) -> bool:
-    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes.
-
-    Args:
-        program: The program.
-        leaves: The leaves of the arguments.
-        fingerprint: That of the state that the call continues from. Without it, the sizes that the model reads out of
-            its data must be those of these leaves.
-    """
-    layout = program.layout
-    if [is_array(leaf) for leaf in leaves] != [kind in ("row", "shared") for kind in layout.kinds]:
-        return False
-    rows, shared = layout.split(leaves)
-    if any(a.ndim == 0 for a in rows) or layout.with_fixed(leaves) != layout:
-        return False
-    shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
-    if shapes != [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]:
-        return False
-    if _keeps_sizes(program, fingerprint) or not isinstance(program.model, SizedModel):
-        return True
-    return fingerprint is None and program.model.agrees(jax.tree.unflatten(layout.treedef, leaves))
-
-
-def _keeps_sizes(program: Program, fingerprint: str | None) -> bool:
-    """Whether the sizes of a program, if it has any from data, are those of a state."""
-    return not isinstance(program.model, SizedModel) or program.fingerprint == fingerprint

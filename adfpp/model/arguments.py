@@ -45,6 +45,11 @@ def is_array(leaf: object) -> TypeGuard[Array]:
     return isinstance(leaf, np.ndarray | np.generic | jax.Array | jax.ShapeDtypeStruct)
 
 
+def is_whole_number(leaf: object) -> bool:
+    """Whether a leaf is a whole number of Python, which may be a number of rows."""
+    return isinstance(leaf, int) and not isinstance(leaf, bool)
+
+
 def canonical_dtype(leaf: Array) -> np.dtype:
     """The dtype that JAX gives an array, which depends on whether 64-bit numbers are enabled."""
     return jax.dtypes.canonicalize_dtype(leaf.dtype)

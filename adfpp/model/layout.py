@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array, widened
+from adfpp.model.arguments import Array, Bound, ModelError, Structure, is_array, is_whole_number, widened
 from adfpp.model.elements import is_factor
 from adfpp.model.outline import Outlines
 
@@ -105,7 +105,7 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
         if unknown:
             raise ModelError(f"rows names {unknown}, but the model was called with {sorted(set(names))}.")
         carries = [n in rows and array for n, array in zip(names, arrays, strict=True)]
-        counts = [n in rows and _is_whole_number(leaf) for n, leaf in zip(names, leaves, strict=True)]
+        counts = [n in rows and is_whole_number(leaf) for n, leaf in zip(names, leaves, strict=True)]
         _refuse_other_lengths(bound, carries, counts)
     else:
         lengths = {leaf.shape[0] for leaf in leaves if is_array(leaf) and leaf.ndim > 0}
@@ -129,15 +129,11 @@ def find_layout(whole: Outlines, bound: Bound, rows: Sequence[str] | None) -> La
 
 def with_counts(layout: Layout, leaves: Sequence[object], length: int) -> Iterator[Layout]:
     """Layouts in which whole numbers that equal the number of rows are counts: one of them, or all."""
-    places = [i for i, leaf in enumerate(leaves) if _is_whole_number(leaf) and leaf == length]
+    places = [i for i, leaf in enumerate(leaves) if is_whole_number(leaf) and leaf == length]
     places = [i for i in places if layout.kinds[i] == "fixed"]
     for chosen in [{i} for i in places] + [set(places)] * (len(places) > 1):
         kinds = tuple("count" if i in chosen else kind for i, kind in enumerate(layout.kinds))
         yield replace(layout, kinds=kinds).with_fixed(leaves)
-
-
-def _is_whole_number(leaf: object) -> bool:
-    return isinstance(leaf, int) and not isinstance(leaf, bool)
 
 
 def _refuse_other_lengths(bound: Bound, carries: Sequence[bool], counts: Sequence[bool]) -> None:

@@ -27,8 +27,8 @@ from adfpp.model.reference import model_name
 
 try:
     from jax.extend.core import set_current_trace, take_current_trace
-except ImportError:  # JAX 0.8 does not export them
-    from jax._src.core import set_current_trace, take_current_trace
+except ImportError:  # of JAX 0.8, with which models that count their groups are refused
+    set_current_trace = take_current_trace = None
 
 # NumPy functions whose results do not depend on the order of the rows, and which count groups or find the largest code
 _COUNTING = frozenset(["unique", "max", "amax", "min", "amin", "bincount", "ptp"])
@@ -85,7 +85,7 @@ def with_sizes(model: Model, arguments: Mapping[str, object], error: ValueNeeded
         arguments: The arguments of the call.
         error: The refusal of the model as it is, which is raised if no sizes can be read.
     """
-    if isinstance(model, SizedModel) or not _has_values(arguments):
+    if take_current_trace is None or isinstance(model, SizedModel) or not _has_values(arguments):
         raise error
     try:
         sized = recorded(model, arguments)
@@ -229,19 +229,19 @@ class _Trace(Trace):
 
     @override
     def stage_value(self, val: Any) -> Any:
-        with set_current_trace(self.parent):
+        with _under(self.parent):
             out = self.parent.stage_value(self.plain(val))
         return self._marked([val], out)
 
     @override
     def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: Mapping[str, Any], /) -> Any:
-        with set_current_trace(self.parent):
+        with _under(self.parent):
             out = primitive.bind(*map(self.plain, tracers), **params)
         return self._marked(tracers, out)
 
     @override
     def process_custom_jvp_call(self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **options: Any) -> Any:
-        with set_current_trace(self.parent):
+        with _under(self.parent):
             plain = [self.plain(t) for t in tracers]
             out = self.parent.process_custom_jvp_call(primitive, fun, jvp, plain, **options)
         return self._marked(tracers, out)
@@ -250,10 +250,15 @@ class _Trace(Trace):
     def process_custom_vjp_call(
         self, primitive: Any, fun: Any, fwd: Any, bwd: Any, tracers: Any, /, **options: Any
     ) -> Any:
-        with set_current_trace(self.parent):
+        with _under(self.parent):
             plain = [self.plain(t) for t in tracers]
             out = self.parent.process_custom_vjp_call(primitive, fun, fwd, bwd, plain, **options)
         return self._marked(tracers, out)
+
+
+def _under(trace: Any) -> Any:
+    """A context in which this trace sees all operations."""
+    return set_current_trace(trace)  # pyright: ignore[reportOptionalCall]
 
 
 class _Plain(Messenger):
@@ -272,13 +277,13 @@ class _Plain(Messenger):
 
 def _run(model: Model, args: Any, kwargs: Any, book: _Recorded | _Replayed) -> None:
     """Runs a model with arguments that can be asked for sizes."""
-    with take_current_trace() as parent:
+    with take_current_trace() as parent:  # pyright: ignore[reportOptionalCall]
         trace = _Trace(parent, book)
 
         def asked(leaf: Any) -> Any:
             return _Known(trace, jax.numpy.asarray(leaf)) if is_array(leaf) else leaf
 
-        with set_current_trace(parent):
+        with _under(parent):
             args, kwargs = jax.tree.map(asked, (args, kwargs))
-        with set_current_trace(trace), _Plain(trace):
+        with _under(trace), _Plain(trace):
             model(*args, **kwargs)

@@ -594,6 +594,7 @@ SERIES = (
         4,
         "two rows of theta, two means",
         options=_ONE_ROW,
+        sampling=Sampling(draws=1500, init=init_to_median),  # the states exchanged are a mode of little weight
     ),
     Case(
         "coal mining, discrete year",

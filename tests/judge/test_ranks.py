@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 from scipy import stats
 
 import adfpp
@@ -22,7 +23,15 @@ def level(x: Any, y: Any = None) -> None:
         numpyro.sample("y", dist.Normal(w * x, NOISE), obs=y)
 
 
-def test_a_row_is_ranked_among_what_the_rows_before_it_predict() -> None:
+def counted(n: int, x: Any, y: Any = None) -> None:
+    """The same with the number of rows as an argument."""
+    w: Any = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", n):
+        numpyro.sample("y", dist.Normal(w * x, NOISE), obs=y)
+
+
+@pytest.mark.parametrize(("model", "args"), [(level, (np.ones(8),)), (counted, (8, np.ones(8)))])
+def test_a_row_is_ranked_among_what_the_rows_before_it_predict(model: Any, args: tuple[Any, ...]) -> None:
     """Each row lies 1.5 standard deviations off, above and below in turn, by Bayes' rule for a Gaussian level."""
     mean, variance, y, log_z = 0.0, 1.0, np.empty(8), np.empty(8)
     for t in range(8):
@@ -30,10 +39,10 @@ def test_a_row_is_ranked_among_what_the_rows_before_it_predict() -> None:
         y[t] = mean + 1.5 * (-1) ** t * np.sqrt(total)
         log_z[t] = stats.norm.logpdf(y[t], mean, np.sqrt(total))
         mean, variance = mean + variance / total * (y[t] - mean), variance * NOISE**2 / total
-    adf, x = adfpp.ADF(level), np.ones(8)
-    state = adf.init(jax.random.key(0), x, y=y)
-    joint = Joint(adf.get_posterior(state).program, (x,), {"y": y})
-    replay = one_step_ahead(adf, joint, jax.random.key(1), np.arange(8), None, 8, (x,), {"y": y})
+    adf = adfpp.ADF(model)
+    state = adf.init(jax.random.key(0), *args, y=y)
+    joint = Joint(adf.get_posterior(state).program, args, {"y": y})
+    replay = one_step_ahead(adf, joint, jax.random.key(1), np.arange(8), None, 8, args, {"y": y})
     np.testing.assert_allclose(replay.log_z, log_z, rtol=1e-10)
     np.testing.assert_array_equal(replay.status, adfpp.Status.OK)
     # 200 replicas of each row: four standard errors of a probability

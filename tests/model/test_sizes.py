@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -16,6 +17,7 @@ import adfpp
 from adfpp.model import Joint
 from tests.model.common import GROUP, KEY, ROWS, SCALE, Array, Y, program, refusal, rows, sample, says
 
+pytestmark = pytest.mark.skipif(not hasattr(jax.extend.core, "take_current_trace"), reason="JAX 0.8 has no such trace")
 COUNTS: dict[str, Callable[[Array], int]] = {
     "np.unique": lambda g: len(np.unique(g)),
     "np.max": lambda g: np.max(g) + 1,
