@@ -1,8 +1,6 @@
 """Calls are bound to programs: shared where they may be, read anew where they must be, and foreign states refused."""
 
-import gc
 import threading
-import weakref
 from typing import Any
 
 import jax
@@ -15,7 +13,6 @@ import pytest
 import adfpp
 from adfpp import ADF
 from adfpp.learn import adf as adf_module
-from adfpp.learn import session as session_module
 from tests import models
 from tests.learn.common import TRACES, equal, labels, logistic
 
@@ -89,30 +86,6 @@ def scaled(x: Any, y: Any = None) -> None:
     w = numpyro.sample("w", dist.Normal(0, SCALE))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
-
-
-@pytest.mark.parametrize("learner", [adfpp.ADF, adfpp.EP])
-def test_a_forgotten_program_frees_what_was_compiled_for_it(monkeypatch: pytest.MonkeyPatch, learner: Any) -> None:
-    """A process that makes many models would run out of memory maps, and Linux ends it."""
-    monkeypatch.setattr(session_module, "_PROGRAMS", session_module._Programs())
-    monkeypatch.setattr(session_module, "_MOST_PROGRAMS", 1)
-    x, y, _ = models.rows()
-
-    def read(prior_scale: float) -> weakref.ref:
-        def model(x: Any, y: Any = None) -> None:
-            w = numpyro.sample("w", dist.Normal(0, prior_scale).expand([models.SIZE]).to_event(1))
-            with numpyro.plate("rows", x.shape[0]):
-                numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
-
-        made = learner(model)
-        made.run(KEY, x, y=y, progress_bar=False)
-        return weakref.ref(made.session.latest)
-
-    first = read(1.0)
-    assert first() is not None
-    second = read(2.0)
-    gc.collect()
-    assert first() is None and second() is not None
 
 
 def test_a_changed_global_makes_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
