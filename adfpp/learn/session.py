@@ -191,8 +191,9 @@ class Session:
             refuse_overflow(names, [*rows, *shared])
         if program.pinned is not None and not call.traced and not program.fits(shared):
             raise ModelError(
-                "An argument that sets the support of a latent has changed: the belief is stored in the "
-                "unconstrained space of the old support. Use another learner for another support."
+                "An argument that sets the support of a latent, or that a term of the prior reads, has changed: the "
+                "belief is stored in the unconstrained space of the old support, and contains the old prior. Use "
+                "another learner."
             )
         return call
 
@@ -443,11 +444,14 @@ def _same(kept: Sequence[np.ndarray], shared: Sequence[DataArray]) -> bool:
 
 
 def _takes(layout: Layout, leaves: Sequence[object], program: Program) -> bool:
-    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes."""
+    """Whether a program was read for leaves with the same fixed values, shapes and dtypes, and pinned arrays."""
     if [is_array(leaf) for leaf in leaves] != [kind != "fixed" for kind in layout.kinds]:
         return False
     rows, shared = layout.split(leaves)
     if any(a.ndim == 0 for a in rows) or layout.with_fixed(leaves) != layout:
+        return False
+    known = not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared)
+    if known and [a.shape for a in shared] == [s.shape for s in program.shared_shapes] and not program.fits(shared):
         return False
     shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
     return shapes == [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
 from adfpp.model.arguments import Bound, Model, ModelError, bind, canonical_dtype
-from adfpp.model.constants import observed_once
+from adfpp.model.constants import digest_of, observed_once
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
 from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words
@@ -78,6 +79,9 @@ def read(
     row_model = row_model.planned(dtype, inputs)
     traced, factors = traced_factors(row_model, theta, inputs, moments)
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
+    known = not any(isinstance(a, jax.ShapeDtypeStruct | jax.core.Tracer) for a in shared_arrays)
+    if once.read and known:
+        pinned = tuple(np.asarray(a) for a in shared_arrays)
     return Program(
         model,
         layout,
@@ -94,6 +98,7 @@ def read(
         asked,
         once.constants,
         once.prior_terms,
+        digest_of([np.asarray(shared_arrays[i]) for i in once.read]) if once.read and known else "",
     )
 
 
