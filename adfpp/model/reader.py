@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
@@ -77,9 +78,17 @@ def read(
     row_model = RowModel(model, layout, latents, local, without=once.names)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
     row_model = row_model.planned(dtype, inputs)
-    traced, factors = traced_factors(row_model, theta, inputs, moments)
+    try:
+        traced, factors = traced_factors(row_model, theta, inputs, moments)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, ModelError) or not any(w in str(error).lower() for w in ("gradient", "differentiat")):
+            raise
+        raise ModelError(
+            f"The log-density of a row has no derivative with respect to a latent: {first_line(error)} Neither adfpp "
+            "nor NUTS can learn this latent. Give its value as an argument, or use another likelihood."
+        ) from error
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
-    known = not any(isinstance(a, jax.ShapeDtypeStruct | jax.core.Tracer) for a in shared_arrays)
+    known = not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared_arrays)
     if once.read and known:
         pinned = tuple(np.asarray(a) for a in shared_arrays)
     return Program(

@@ -156,7 +156,7 @@ def test_other_families_take_terms_of_the_prior(family: str) -> None:
 def test_a_term_of_the_prior_is_never_drawn() -> None:
     """Its value is fixed, and prior draws, which would not know of it, are left out of ArviZ data."""
     result = adfpp.ADF(pseudo_observation).run(KEY, X, y=Y, progress_bar=False)
-    data = adfpp.to_arviz(result, X, y=Y)
+    data: Any = adfpp.to_arviz(result, X, y=Y)
     groups = data.groups() if callable(data.groups) else data.groups
     names = {str(g).strip("/") for g in groups}
     assert "posterior_predictive" in names and not names & {"prior", "prior_predictive"}
