@@ -343,8 +343,6 @@ def test_missing_docstring_is_caught(tmp_path: Path):
 
 # Modules without a test file of their own name, and where they are tested.
 TESTED_ELSEWHERE = {
-    "engine/families/diagonal.py": "engine/families/test_in_theta.py",  # with the spherical family
-    "engine/families/product/dirichlet_functions.py": "engine/families/product/test_dirichlet.py",
     "engine/tilt/landmarks.py": "engine/trace/test_landmarks.py",  # only a tuple, which trace/landmarks.py fills
 }
 

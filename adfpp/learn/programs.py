@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from adfpp.learn.start import Prior, Start
 from adfpp.model import READING, Program, is_array
@@ -68,7 +69,7 @@ class Programs:
 
 
 def _takes(program: Program, leaves: Sequence[object], fingerprint: str | None) -> bool:
-    """Whether a program was read for leaves with the same fixed values, and the same shapes and dtypes.
+    """Whether a program was read for leaves with the same fixed values, shapes and dtypes, and pinned arrays.
 
     Args:
         program: The program.
@@ -84,6 +85,8 @@ def _takes(program: Program, leaves: Sequence[object], fingerprint: str | None) 
         return False
     shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
     if shapes != [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]:
+        return False
+    if not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared) and not program.fits(shared):
         return False
     if keeps_sizes(program, fingerprint) or not isinstance(program.model, SizedModel):
         return True

@@ -10,6 +10,7 @@ term.
 Neither may be counted once for each row.
 """
 
+import hashlib
 import math
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,17 @@ from adfpp.model.visit import Visit, visit
 
 
 class Once(NamedTuple):
-    """The names of the statements that are observed once."""
+    """The statements that are observed once.
+
+    Attributes:
+        constants: The names of the constants.
+        prior_terms: The names of the terms of the prior.
+        read: The shared arrays that terms of the prior read, by their positions among the shared arrays.
+    """
 
     constants: frozenset[str] = frozenset()
     prior_terms: tuple[str, ...] = ()
+    read: tuple[int, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -96,7 +104,16 @@ def observed_once(model: Model, bound: Bound, layout: Layout, outlines: Sequence
             raise ModelError(_of_rows(name, factors[name][0]))
         if kind == "once" and not factors[name]:
             terms.append(name)
-    return Once(frozenset(constants), tuple(n for n in whole.observations if n in terms))
+    outputs = [output for name, output in zip(candidates, logs, strict=True) if name in terms]
+    given = enumerate(traced.inputs[len(rows) :])
+    read_by_terms = tuple(i for i, array in given if any(reads(traced, output, [array]) for output in outputs))
+    return Once(frozenset(constants), tuple(n for n in whole.observations if n in terms), read_by_terms)
+
+
+def digest_of(arrays: Sequence[np.ndarray]) -> str:
+    """A short text that differs if the shapes or the numbers of arrays differ."""
+    text = b"".join(repr(a.shape).encode() + np.asarray(a, float).tobytes() for a in arrays)
+    return hashlib.sha256(text).hexdigest()[:12]
 
 
 def _of_rows(name: str, latent: str) -> str:

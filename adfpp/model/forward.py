@@ -55,7 +55,7 @@ class Forward:
         """Every latent, observation, factor and deterministic value, in the model's order."""
         theta = jnp.zeros(self.program.size, self.program.dtype)
         program = self.program
-        recorded = record(program.model, self.bound.arguments, program.substitution(theta), 0, False, program.constants)
+        recorded = record(program.model, self.bound.arguments, program.substitution(theta), 0, False, program.once)
         return {name: _variable(one) for name, one in recorded.items()}
 
     @cached_property
@@ -112,7 +112,7 @@ def _drawn(
     arguments = options.rebuild(arrays)
 
     def one(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        recorded = record(program.model, arguments, program.substitution(at[0]), at[1], True, program.constants)
+        recorded = record(program.model, arguments, program.substitution(at[0]), at[1], True, program.once)
         return {n: jnp.asarray(recorded[n].value) for n in names}
 
     return jax.lax.map(one, (theta, keys), batch_size=batch)

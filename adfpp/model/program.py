@@ -49,13 +49,14 @@ class Program:
         dtype: The dtype of θ.
         trace: The trace of one row.
         family: The family of the belief.
-        pinned: The shared arrays if a support depends on them; they must not change then.
+        pinned: The shared arrays if a support or a term of the prior depends on them; they must not change then.
         local: Latents of single rows, integrated out row by row: they have no place in θ.
         shared_shapes: Shape and dtype of each shared array.
         moments: How tilted moments are computed.
         asked: The family or families that the user asked for.
         constants: Observations that are fixed latents, whose density does not count (see ``model/constants.py``).
         prior_terms: Observations and factors that depend on latents and on no row: they belong to the prior.
+        term_data: A digest of the shared arrays that they read, which must not change.
     """
 
     model: Model
@@ -73,6 +74,7 @@ class Program:
     asked: Family | ByLatent | None = None
     constants: frozenset[str] = frozenset()
     prior_terms: tuple[str, ...] = ()
+    term_data: str = ""
 
     @property
     def size(self) -> int:
@@ -80,7 +82,7 @@ class Program:
         return sum(latent.size for latent in self.latents)
 
     def fits(self, shared: Sequence[ArrayLike]) -> bool:
-        """Whether shared arrays give the supports that the program was read with."""
+        """Whether shared arrays give the supports and the terms of the prior that the program was read with."""
         return self.pinned is None or all(np.array_equal(a, b) for a, b in zip(self.pinned, shared, strict=True))
 
     @cached_property
@@ -102,6 +104,8 @@ class Program:
         parts = {"model": model_name(self.model), "family": self.family.name, "dtype": str(np.dtype(self.dtype))}
         if isinstance(self.model, SizedModel):
             parts["sizes"] = self.model.digest
+        if self.term_data:
+            parts["term_data"] = self.term_data
         return json.dumps(parts | {"latents": latents})
 
     def differences(self, fingerprint: str) -> str:
@@ -116,6 +120,10 @@ class Program:
             words[-1] += " (jax_enable_x64 has changed since)"
         if theirs.get("sizes") != ours.get("sizes"):
             words.append("the model reads other sizes out of the data, such as the number of groups")
+        if theirs.get("term_data") != ours.get("term_data"):
+            words.append(
+                f"the arguments that the terms of its prior read ({', '.join(self.prior_terms)}) had other values"
+            )
         there, here = ({name: (tuple(shape), space) for name, shape, space in f["latents"]} for f in (theirs, ours))
         for name in dict.fromkeys([*there, *here]):
             if name not in here:
@@ -148,6 +156,11 @@ class Program:
                 "This result was computed in float64, and JAX now computes in float32: jax_enable_x64 has been "
                 "switched off since. Switch it on again, jax.config.update('jax_enable_x64', True), or learn again."
             )
+
+    @property
+    def once(self) -> frozenset[str]:
+        """Observations and factors that belong to no row."""
+        return self.constants.union(self.prior_terms)
 
     # ------------------------------------------------------------------------------------------ θ and values
 

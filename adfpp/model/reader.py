@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from adfpp.engine.families import ByLatent, Family, Full
 from adfpp.engine.tilt import Moments
 from adfpp.model.arguments import Bound, Model, ModelError, ValueNeeded, bind, canonical_dtype
-from adfpp.model.constants import Once, observed_once
+from adfpp.model.constants import Once, digest_of, observed_once
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
 from adfpp.model.layout import Layout, find_layout, refuse_empty, shapes_in_words, with_counts
@@ -90,9 +91,18 @@ def read(
     row_model = RowModel(model, layout, latents, local, without=once.names)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
     row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
-    traced, factors = traced_factors(row_model, theta, inputs, moments)
+    try:
+        traced, factors = traced_factors(row_model, theta, inputs, moments)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, ModelError) or not any(w in str(error).lower() for w in ("gradient", "differentiat")):
+            raise
+        raise ModelError(
+            f"The log-density of a row has no derivative with respect to a latent: {first_line(error)} Neither adfpp "
+            "nor NUTS can learn this latent. Give its value as an argument, or use another likelihood."
+        ) from error
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
-    if isinstance(model, SizedModel):
+    known = not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared_arrays)
+    if isinstance(model, SizedModel) or (once.read and known):
         pinned = tuple(np.asarray(a) for a in shared_arrays)
     return Program(
         model,
@@ -110,6 +120,7 @@ def read(
         asked,
         once.constants,
         once.prior_terms,
+        digest_of([np.asarray(shared_arrays[i]) for i in once.read]) if once.read and known else "",
     )
 
 

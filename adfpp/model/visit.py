@@ -214,7 +214,7 @@ def record(
         values: Values of latents.
         key: The key for random draws.
         redraw: Whether new observations are drawn; factors stay unchanged.
-        constants: Observations that are fixed latents: they are never drawn, and count as deterministic values.
+        constants: Observations that belong to no row: they are never drawn, and count as deterministic values.
     """
     run = _run(model, arguments)
     substituted = _substituted(_Unobserved(run, constants) if redraw else run, values)
@@ -224,7 +224,8 @@ def record(
     for name, site in messages.items():
         if site["type"] not in ("sample", "deterministic"):
             continue
-        fn = site["fn"] if site["type"] == "sample" and name not in constants else None
+        fn = site["fn"] if site["type"] == "sample" else None
+        fn = None if fn is not None and name in constants and not is_factor(fn) else fn
         kind = "deterministic" if fn is None else "observed" if site["is_observed"] else "latent"
         kind = "factor" if fn is not None and is_factor(fn) else kind
         event_dims = tuple((site.get("infer") or {}).get("event_dims", ()))
@@ -402,7 +403,7 @@ def _drawn_by_user() -> bool:
 
 
 class _Unobserved(Messenger):
-    """Draws new observations, except for factors, which have no values to draw, and for latents that are fixed."""
+    """Draws new observations, except for factors, which have no values to draw, and those that belong to no row."""
 
     def __init__(self, fn: Callable[..., object], constants: Collection[str]) -> None:
         self.constants = constants

@@ -19,9 +19,9 @@ GROWS = "a latent has as many values as there are rows, with a prior that joins 
 IMPROPER = "the prior is improper, so that there is no belief to start from"
 COUNTED = "the number of latents is computed from the values of the data"
 INFINITE = "a discrete latent of each row has infinitely many values"
+NO_DERIVATIVE = "the likelihood has no derivative with respect to its parameters, so that NUTS fails as well"
 UNSHARED = "the rows have no latent in common, so that nothing is learned from one row for the next"
 AMBIGUOUS = "another argument is as long as the rows, so that the user has to name those with rows"
-TWO_PLATES = "the observations are in two plates of different lengths"
 
 GELMAN_HILL, BDA, MCELREATH = "Gelman & Hill", "BDA3", "McElreath, Statistical Rethinking"
 NUMPYRO, POSTERIORDB, BUGS = "NumPyro", "posteriordb", "BUGS"
@@ -195,8 +195,13 @@ REGRESSION = (
     Case("von Mises regression", "Fisher & Lee", r.von_mises_normal, r.von_mises_data, 3, "mu, b, kappa"),
     Case("von Mises regression, circular mu", "Fisher & Lee", r.von_mises, r.von_mises_data, 3, "mu, b, kappa"),
     Case("cats, censored (m11.14)", MCELREATH, r.exponential_censored, r.cats_data, 1, "the log rate of its group"),
-    _refused(
-        "cats, two plates", MCELREATH, r.exponential_two_plates, r.cats_split_data, TWO_PLATES, "(?i)length|plate|rows"
+    Case(
+        "cats, two plates",
+        MCELREATH,
+        r.exponential_two_plates,
+        r.cats_split_data,
+        1,
+        "the log rate of its group; the censored cats are a term of the prior",
     ),
     Case("mice, Weibull", BUGS, r.weibull_censored, r.mice_data, 2, "beta of its group and r"),
     Case(
@@ -527,7 +532,7 @@ LATENTS = (
     _modes(
         "two-layer network", NUMPYRO, m.bayesian_network, m.network_data, 36, "5 hidden values, 25 + 5 weights, sigma"
     ),
-    Case("Gaussian copula", NUMPYRO, m.gaussian_copula, m.gaussian_copula_data, 5, "a, b of two margins, rho"),
+    _refused("Gaussian copula", NUMPYRO, m.gaussian_copula, m.gaussian_copula_data, NO_DERIVATIVE, "no derivative"),
     Case(
         "covariance with LKJ", STAN, m.bivariate_normal, m.bivariate_normal_data, 9, "three means, sigmas, correlations"
     ),

@@ -135,6 +135,35 @@ def test_a_term_of_the_prior_counts_in_densities_and_evidence() -> None:
     np.testing.assert_allclose(joint.log_prior(theta)["guess"], stats.norm.logpdf(0.5, [0.1], 0.1), rtol=1e-10)
 
 
+@pytest.mark.parametrize("family", ["diagonal", "spherical"])
+def test_other_families_take_terms_of_the_prior(family: str) -> None:
+    """Independent numbers get the moments of the prior with its terms, here by the factor's site."""
+
+    def model(x: Array, y: Array | None = None) -> None:
+        w = weights()
+        numpyro.factor("peaks", -0.25 * jnp.sum(w**4))
+        with rows(x):
+            sample("y", dist.Normal(x @ w, SCALE), obs=y)
+
+    belief = adfpp.ADF(model, family=family).init(KEY, X, y=Y).belief
+    u = np.linspace(-6.0, 6.0, 4001)
+    weight = np.exp(-0.5 * u**2 - 0.25 * u**4)
+    sd = np.sqrt(weight @ u**2 / weight.sum())
+    np.testing.assert_allclose(belief.mean, 0.0, atol=1e-6)
+    np.testing.assert_allclose(belief.scale, sd, rtol=1e-5)
+
+
+def test_a_term_of_the_prior_is_never_drawn() -> None:
+    """Its value is fixed, and prior draws, which would not know of it, are left out of ArviZ data."""
+    result = adfpp.ADF(pseudo_observation).run(KEY, X, y=Y, progress_bar=False)
+    data: Any = adfpp.to_arviz(result, X, y=Y)
+    groups = data.groups() if callable(data.groups) else data.groups
+    names = {str(g).strip("/") for g in groups}
+    assert "posterior_predictive" in names and not names & {"prior", "prior_predictive"}
+    assert list(data["posterior_predictive"].data_vars) == ["y"]
+    assert set(data["log_prior"].data_vars) == {"w", "guess"}
+
+
 def test_a_factor_that_is_multiplied_by_the_number_of_rows_is_one_of_the_rows() -> None:
     """Each row then brings its share: here the log-density of a value that all rows have."""
 
@@ -217,6 +246,27 @@ def adjacent(x: Array, area: Array, n_areas: int, y: Array | None, local: bool, 
         sample("ties", dist.Normal(phi.sum(), 0.1), obs=0.0)
     with rows(x):
         sample("y", dist.Normal(b * x + (phi if local else phi[area]), SCALE), obs=y)
+
+
+@pytest.mark.parametrize("count", [2, 1])
+def test_refuses_other_data_of_a_term(count: int) -> None:
+    """The belief contains the term with the first ones, whether or not the next ones have the same shape."""
+
+    def model(others: Array, x: Array, y: Array) -> None:
+        mu = sample("mu", dist.Normal(0, 1))
+        numpyro.factor("others", dist.Normal(mu, 1.0).log_prob(others))
+        with rows(x):
+            sample("y", dist.Normal(mu * x, SCALE), obs=y)
+
+    adf, others = adfpp.ADF(model), np.array([0.2, 0.7])
+    state = adf.init(KEY, others, X[:, 0], Y)
+    state, _ = adf.update(state, others, X[:1, 0], Y[:1])
+    with pytest.raises(
+        adfpp.ModelError, match=r"term of the prior reads, has changed|terms of its prior read \(others\)"
+    ):
+        adf.update(state, others[:count] + 0.1, X[1:, 0], Y[1:])
+    mean = adfpp.ADF(model).init(KEY, others[:count] + 0.1, X[:, 0], Y).belief.mean
+    np.testing.assert_allclose(mean, (others[:count] + 0.1).sum() / (1 + count), rtol=1e-9)
 
 
 @pytest.mark.parametrize("factor", [False, True])

@@ -65,7 +65,8 @@ def test_kinds_are_seen_through_wrappers() -> None:
     normal = dist.Normal(0, 1).expand([3]).to_event(1)
     assert is_factor(dist.Unit(jnp.zeros(3)).to_event(1))
     assert is_improper(dist.ImproperUniform(constraints.real, (), ()).expand([3]))
-    assert is_masked(dist.Normal(0, 1).mask(jnp.asarray(True)).expand([3]))
+    assert is_masked(dist.Normal(0, 1).mask(jnp.asarray(False)).expand([3]))
+    assert not is_masked(dist.Normal(0, 1).mask(jnp.asarray(True)).expand([3]))  # it changes nothing
     assert not (is_factor(normal) or is_improper(normal) or is_masked(normal))
     assert isinstance(scalar_base(normal), dist.Normal)
 

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.scipy.special import betainc
 from scipy import stats
 
 from tests.model.common import (
@@ -123,3 +125,13 @@ def test_an_error_about_shapes_has_advice_about_plates() -> None:
     message = refusal(model, X, y=Y)
     assert message.startswith("The model raises TypeError at line ")
     says(message, "`x @ w`", "shape", "x (6, 2)", "plates must be sized")
+
+
+def test_refuses_a_likelihood_without_derivatives() -> None:
+    """JAX has none of the incomplete beta function with respect to its parameters; NUTS needs it as well."""
+
+    def model(y: Array) -> None:
+        a: Array = sample("a", dist.LogNormal(0, 1).expand([4]).to_event(1))
+        numpyro.factor("y", jnp.log(betainc(a[0], a[1], y) * betainc(a[2], a[3], y)))
+
+    says(refusal(model, np.array([0.2, 0.7])), "no derivative", "betainc", "NUTS")
