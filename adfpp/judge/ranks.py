@@ -29,7 +29,7 @@ class Ranked(NamedTuple):
     Attributes:
         ranks: Ranks in (0, 1); one for each observation of a row.
         rows: The rows that they belong to.
-        values: The observed values that were ranked.
+        values: The observed values that were ranked, or those of the rows if none could be ranked.
     """
 
     ranks: np.ndarray
@@ -111,7 +111,7 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
         most: The largest number of rows to rank.
 
     Returns:
-        The rows; none if the weights are not good enough for most rows.
+        The rows, without ranks if the weights are not good enough for most of them.
     """
     rows = absorbed[:: max(1, -(-len(absorbed) // max(most, 1)))] if most > 0 else absorbed[:0]
     if not len(rows):
@@ -125,7 +125,8 @@ def left_out(joint: Joint, weighted: Reweighted, rng_key: jax.Array, absorbed: n
     else:
         log_weights, k = psislw(ratios)
         if np.mean(good_rows(log_weights, k)) < _RANKED:
-            return Ranked.of([])
+            replicas = (joint.replicate(rng_key, jnp.asarray(weighted.theta[:_DRAWS]), int(row)) for row in rows)
+            return Ranked.of([])._replace(values=np.array([float(v[0]) for r in replicas for _, v in r.values()]))
     ranked: list[tuple[int, float, float]] = []
     for step, (row, log_weight) in enumerate(zip(rows, log_weights, strict=True)):
         keys = jax.random.split(jax.random.fold_in(rng_key, step), 3)

@@ -401,6 +401,17 @@ def test_leave_one_out_ranks_are_exact_in_a_conjugate_model(monkeypatch: pytest.
     assert one.ranks == pytest.approx(exact[1:2], abs=0.025) and one.rows == [1] and one.values == [0.3]
 
 
+def test_rows_that_cannot_be_ranked_still_show_that_they_are_sorted(visited: Learned) -> None:
+    """Draws from far away: their weights are not good for any row, but the observed values are known."""
+    x, y, _, result = visited
+    post, joint = result.posterior, Joint(result.posterior.program, (x,), {"y": y})
+    theta = np.asarray(post.draw(jax.random.key(0), 1000)) + 30.0
+    weighted = reweighted(theta, joint.log_joint(theta), np.zeros(1000), post.program.constrain)
+    found = left_out(joint, weighted, jax.random.key(0), np.arange(64), 32)
+    assert found.ranks.size == found.rows.size == 0
+    np.testing.assert_array_equal(found.values, y[::2])
+
+
 def test_calibration_is_scipys_test() -> None:
     even = (np.arange(50) + 0.5) / 50
     assert calibration(even) == pytest.approx(stats.kstest(even, "uniform").pvalue) and calibration(even) > 0.99
