@@ -414,9 +414,9 @@ def _refuse_pinned(call: Call) -> None:
             f"({program.model.in_words}). Call init again with the new argument, or use another learner."
         )
     raise ModelError(
-        f"Argument {changed[0]!r}, which all rows share, has changed. The support of a latent or a term of the prior may "
-        "depend on it: the belief is stored in the unconstrained space of the old support, and contains the old prior. "
-        "Use another learner."
+        f"Argument {changed[0]!r}, which all rows share, has changed. The support of a latent, or a term of the prior, "
+        "may depend on it: the belief is stored in the unconstrained space of the old support, and contains the old "
+        "prior. Use another learner."
     )
 
 
