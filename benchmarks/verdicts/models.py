@@ -9,7 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-import adfpp
+from adfpp.distributions import Probit
 
 Data = dict[str, Any]
 
@@ -128,7 +128,7 @@ def probit(x: Any, y: Any = None) -> None:
     """A probit regression."""
     w = _weights(x.shape[-1], 2.0)
     with numpyro.plate("rows", x.shape[0]):
-        numpyro.sample("y", adfpp.Probit(x @ w), obs=y)
+        numpyro.sample("y", Probit(x @ w), obs=y)
 
 
 def _probit(rng: np.random.Generator, n: int, effect: np.ndarray) -> Data:

@@ -18,7 +18,6 @@ import adfpp
 from adfpp.judge.evidence import FACTOR, MEAN, MISLEADING, SD
 from adfpp.judge.verdict import Grade
 from benchmarks.references import Sampling, reference
-from benchmarks.verdicts import models
 from benchmarks.verdicts.cases import Case
 
 Record = dict[str, Any]
@@ -34,7 +33,7 @@ def versions() -> dict[str, str]:
 
 def digest(case: Case) -> str:
     """Differs if the source of the case's model or data differs."""
-    text = inspect.getsource(models) + inspect.getsource(Case)
+    text = inspect.getsource(case.simulated.model) + inspect.getsource(case.simulated.draw) + inspect.getsource(Case)
     return hashlib.sha256((text + case.name + case.group).encode()).hexdigest()[:16]
 
 
