@@ -86,9 +86,9 @@ def _takes(program: Program, leaves: Sequence[object], fingerprint: str | None) 
     shapes = [(a.shape[1:], canonical_dtype(a)) for a in rows] + [(a.shape, canonical_dtype(a)) for a in shared]
     if shapes != [(like.shape, like.dtype) for like in (*program.row_shapes, *program.shared_shapes)]:
         return False
-    if not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared) and not program.fits(shared):
-        return False
-    if keeps_sizes(program, fingerprint) or not isinstance(program.model, SizedModel):
+    if not isinstance(program.model, SizedModel):
+        return any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared) or program.fits(shared)
+    if keeps_sizes(program, fingerprint):
         return True
     return fingerprint is None and program.model.agrees(jax.tree.unflatten(layout.treedef, leaves))
 
