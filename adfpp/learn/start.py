@@ -178,8 +178,8 @@ def _with_terms(
         one = jnp.ones((), belief.mean.dtype)
         return visit_prior(family, terms, belief, sites, inputs, Exchange(one, one))[:2]
 
-    begun = start.belief, {key: start.priors[key] for key in terms}
-    belief, sites = jax.jit(lambda now: jax.lax.fori_loop(0, _VISITS, visited, now))(begun)
+    initial = start.belief, {key: start.priors[key] for key in terms}
+    belief, sites = jax.jit(lambda now: jax.lax.fori_loop(0, _VISITS, visited, now))(initial)
     return Start(belief, start.priors | sites)
 
 

@@ -224,7 +224,7 @@ def _outline_of_rows(model: Model, bound: Bound, layout: Layout, whole: Outlines
 
 
 def _in_words(error: Exception) -> str:
-    """What the model raised, and where."""
+    """The error that the model raised, and its place."""
     at = raised_at(error)
     return f"The model raises {type(error).__name__}{f' at {at}' if at else ''}: {first_line(error)}"
 

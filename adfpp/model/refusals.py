@@ -21,7 +21,7 @@ _FEW = 8  # numbers of all latents up to which quasi-Monte-Carlo integrals over 
 
 
 def one_row_advice(numbers: int) -> str:
-    """What to do with rows that belong together, if the model has few enough parameters; else nothing.
+    """Advice for rows that belong together, if the model has few enough parameters; else nothing.
 
     Args:
         numbers: The number of unconstrained numbers of all latents.

@@ -34,7 +34,7 @@ def movable(traced: Trace, equation: Equation) -> bool:
 
 
 class _Selected(NamedTuple):
-    """What a selection takes from its operand: along some axes single places, along the others everything.
+    """The part of its operand that a selection takes: along some axes single places, along the others everything.
 
     Attributes:
         axes: The axes along which it takes single places.
