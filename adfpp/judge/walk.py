@@ -70,7 +70,7 @@ def walk(
     made = np.zeros(count, int)
     centre, along, across = np.empty_like(theta), np.empty_like(theta), np.empty_like(theta)
     level, low, high, angle = (np.empty(count) for _ in range(4))
-    whole, position, other = np.ones(count, bool), np.empty(count), np.empty(count)
+    whole, position, other = np.ones(count, bool), np.zeros(count), np.zeros(count)
     starting = np.arange(count)
     evaluations = 0
     while True:
