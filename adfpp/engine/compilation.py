@@ -6,13 +6,12 @@ optimisations take half of that time, and make these programs hardly faster: wit
 """
 
 import os
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jaxlib
-from jax.core import Tracer
+from jax.extend.core import find_top_trace
 
 # For programs that run for each row, and for those that run once, whose speed does not matter.
 _OFTEN, _ONCE = 1, 0
@@ -30,8 +29,12 @@ def _options(level: int) -> dict[str, bool | int] | None:
 
 
 def run_once(f: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function of arrays as one program that is compiled as fast as possible, because it runs only once."""
-    return jax.jit(f, compiler_options=_options(_ONCE))(*args)
+    """Calls a function of arrays as one program that is compiled as fast as possible, because it runs only once.
+
+    The arrays have values, also if a model is read while a user's function is traced, and so has the result.
+    """
+    with jax.ensure_compile_time_eval():
+        return jax.jit(f, compiler_options=_options(_ONCE))(*args)
 
 
 class Compiled:
@@ -51,19 +54,9 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Any:
         """Calls the function."""
-        return (self.inside if _traced(args) else self.outermost)(*args)
+        return (self.inside if _inside() else self.outermost)(*args)
 
 
-@cache
-def _kind(of: type) -> type | None:
-    """Tells whether values of a class are traced or contain others. It is kept, because asking a class takes longer."""
-    return next((kind for kind in (Tracer, tuple, list, dict) if issubclass(of, kind)), None)
-
-
-def _traced(values: Iterable[Any]) -> bool:
-    """Whether an array in nested tuples, lists and dictionaries is being traced. It costs a few microseconds."""
-    for a in values:
-        kind = _kind(type(a))
-        if kind is not None and (kind is Tracer or _traced(a.values() if kind is dict else a)):
-            return True
-    return False
+def _inside() -> bool:
+    """Whether JAX is tracing or transforming a function, so that its trace is not the one that evaluates."""
+    return type(find_top_trace(())).__name__ != "EvalTrace"

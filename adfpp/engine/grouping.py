@@ -6,6 +6,7 @@ This is where a new kind of factor, or a new reason for choosing a rule, belongs
 from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -150,7 +151,8 @@ def _without_constant_directions(factor: IntegralFactor, moments: Moments) -> In
 
     trace = factor.trace
     dtype = np.dtype(dtype_of(trace.theta))
-    reduced = reduced_field(log_factor, factor.field_size, factor.count, trace.inputs, dtype)
+    with jax.ensure_compile_time_eval():  # the model may be read while a user's function is traced
+        reduced = reduced_field(log_factor, factor.field_size, factor.count, trace.inputs, dtype)
     if reduced is None:
         return factor
     rule, why = moments.choose(len(reduced.places))

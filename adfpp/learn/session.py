@@ -300,7 +300,8 @@ class Session:
     def start(self, call: Call, prior: GivenPrior, revisited: bool) -> tuple[Prior, Start]:
         """Computes the prior, and the belief before any row in new buffers. The arguments are those of ``prior``."""
         _refuse_traced(call)
-        with _PROGRAMS.lock, call.entry.lock:
+        # evaluated, because a user may call init in a function that is traced, and it is kept for later calls
+        with _PROGRAMS.lock, call.entry.lock, jax.ensure_compile_time_eval():
             kept = call.entry.start.get(revisited)
             if prior or kept is None or not _same(kept[0], call.shared):
                 program = call.program

@@ -10,12 +10,15 @@ from adfpp.engine.compilation import Compiled, run_once
 X = np.arange(3.0)
 
 
-def test_a_program_can_be_called_inside_others():
+def test_a_program_can_be_called_inside_others(monkeypatch: pytest.MonkeyPatch):
     """JAX accepts options for outermost programs only."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     double = Compiled(lambda tree, empty: 2.0 * tree["a"][0])
     np.testing.assert_array_equal(double({"a": (X,)}, []), 2.0 * X)
     np.testing.assert_array_equal(jax.jit(lambda x: double({"a": (x,)}, None))(X), 2.0 * X)
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda x: double({"a": [x]}, ())))(X), 2.0 * X)
+    np.testing.assert_array_equal(jax.jit(lambda: double({"a": (X,)}, None))(), 2.0 * X)  # no argument is traced
+    np.testing.assert_array_equal(jax.vmap(lambda x: double({"a": [x]}, ()))(X), 2.0 * X)
     assert jax.grad(lambda x: double({"a": (x,)}, None))(1.0) == 2.0
     assert double.outermost._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
 

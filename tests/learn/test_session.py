@@ -217,3 +217,21 @@ def test_a_result_of_a_higher_precision_is_refused(results: dict[str, Any]) -> N
     assert low.posterior.sample(KEY)["w"].shape == (models.SIZE,)
     with pytest.raises(adfpp.ModelError, match="its dtype is float32, here it is float64"):
         made.update(low.state, x, y=y)
+
+
+def test_a_first_call_may_be_traced() -> None:
+    """The model is read and its prior is projected while a user's function is traced; nothing traced is kept."""
+
+    def choices(x: Any, y: Any) -> None:
+        prior: Any = dist.LogNormal(0, 1).expand([2, 3])
+        w: Any = numpyro.sample("w", prior.to_event(2))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Categorical(logits=x @ w), obs=y)
+
+    def learned(adf: adfpp.ADF) -> Any:
+        return lambda x, y: adf.update(adf.init(jax.random.key(0), x, y), x, y)[0].belief.mean
+
+    x, y = np.array([[0.5, -1.0], [0.2, 0.3]]), np.array([2, 0])
+    adf = adfpp.ADF(choices)
+    inside = jax.jit(learned(adf))(x, y)
+    np.testing.assert_allclose(inside, learned(adf)(x, y), rtol=1e-10)

@@ -271,7 +271,7 @@ def test_a_rule_that_may_not_work_says_so() -> None:
     rule = Quadrature(max_panels=1)
     given = answers(rule, SMOOTH, with_landmarks=False)
     wrong = given.errors > [likelihood.bounds[0] for likelihood, _, _ in given.trials]
-    assert wrong.sum() > 5
+    assert wrong.sum() >= 5
     silent = wrong & (given.estimates <= rule.reported(jnp.dtype("float64")))
     assert not silent.any(), given.complaint(silent)
 
