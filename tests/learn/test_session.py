@@ -226,7 +226,7 @@ def test_a_first_call_may_be_traced() -> None:
         prior: Any = dist.LogNormal(0, 1).expand([2, 3])
         w: Any = numpyro.sample("w", prior.to_event(2))
         with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Categorical(logits=x @ w), obs=y)
+            numpyro.sample("y", dist.CategoricalLogits(x @ w), obs=y)
 
     def learned(adf: adfpp.ADF) -> Any:
         return lambda x, y: adf.update(adf.init(jax.random.key(0), x, y), x, y)[0].belief.mean
