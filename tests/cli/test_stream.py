@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def test_stopped_file_continues_to_the_same_bits(run: Run, monkeypatch: pytest.M
     assert arrays("c") == arrays("unbroken")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where a shell has started the tests in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_signal_does_not_wait(run: Run, monkeypatch: pytest.MonkeyPatch):
     """The command ends at once; the checkpoint that was written before is whole."""
     stopping_at(monkeypatch, 2, signal.SIGINT, signal.SIGINT)
