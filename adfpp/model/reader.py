@@ -3,6 +3,7 @@
 Only the shapes of the data are used, except for shared arrays that a support depends on (``Program.pinned``).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -33,6 +34,9 @@ from adfpp.model.refusals import (
     refuse_stretched,
 )
 from adfpp.model.sizes import SizedModel, with_sizes
+
+# What JAX says of an operation without a derivative. Other errors may speak of gradients, too, and are another cause.
+_NO_DERIVATIVE = re.compile("gradient .*not supported|[Dd]ifferentiation rule for .* not implemented", re.DOTALL)
 
 
 def read(
@@ -94,7 +98,7 @@ def read(
     try:
         traced, factors = traced_factors(row_model, theta, inputs, moments)
     except (ValueError, TypeError, NotImplementedError) as error:
-        if isinstance(error, ModelError) or not any(w in str(error).lower() for w in ("gradient", "differentiat")):
+        if isinstance(error, ModelError) or not _NO_DERIVATIVE.search(str(error)):
             raise
         raise ModelError(
             f"The log-density of a row has no derivative with respect to a latent: {first_line(error)} Neither adfpp "
