@@ -19,16 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Trace, Tracer
+from jax.extend.core import set_current_trace, take_current_trace
 from numpyro.primitives import Messenger
 from typing_extensions import override
 
 from adfpp.model.arguments import Model, ModelError, ValueNeeded, is_array, signature_of
 from adfpp.model.reference import model_name
-
-try:
-    from jax.extend.core import set_current_trace, take_current_trace
-except ImportError:  # of JAX 0.8, with which models that count their groups are refused
-    set_current_trace = take_current_trace = None
 
 # NumPy functions whose results do not depend on the order of the rows, and which count groups or find the largest code
 _COUNTING = frozenset(["unique", "max", "amax", "min", "amin", "bincount", "ptp"])
@@ -85,7 +81,7 @@ def with_sizes(model: Model, arguments: Mapping[str, object], error: ValueNeeded
         arguments: The arguments of the call.
         error: The refusal of the model as it is, which is raised if no sizes can be read.
     """
-    if take_current_trace is None or isinstance(model, SizedModel) or not _has_values(arguments):
+    if isinstance(model, SizedModel) or not _has_values(arguments):
         raise error
     try:
         sized = recorded(model, arguments)
@@ -258,7 +254,7 @@ class _Trace(Trace):
 
 def _under(trace: Any) -> Any:
     """A context in which this trace sees all operations."""
-    return set_current_trace(trace)  # pyright: ignore[reportOptionalCall]
+    return set_current_trace(trace)
 
 
 class _Plain(Messenger):
@@ -277,7 +273,7 @@ class _Plain(Messenger):
 
 def _run(model: Model, args: Any, kwargs: Any, book: _Recorded | _Replayed) -> None:
     """Runs a model with arguments that can be asked for sizes."""
-    with take_current_trace() as parent:  # pyright: ignore[reportOptionalCall]
+    with take_current_trace() as parent:
         trace = _Trace(parent, book)
 
         def asked(leaf: Any) -> Any:

@@ -45,15 +45,10 @@ def read(value: Atom, env: Env) -> Value:
 
 
 def bind(equation: Equation, operands: Sequence[Value]) -> Sequence[Value]:
-    """Applies an equation's primitive to operands.
-
-    Before JAX 0.10, ``get_bind_params`` returns ``(functions, parameters)``, and the functions are the first operands.
-    From JAX 0.10 on it returns the parameters alone.
-    """
+    """Applies an equation's primitive to operands."""
     primitive = equation.primitive
-    given: Any = primitive.get_bind_params(equation.params)
-    functions, parameters = given if isinstance(given, tuple) else ((), given)
-    out: Any = primitive.bind(*functions, *operands, **parameters)
+    parameters: Any = primitive.get_bind_params(equation.params)
+    out: Any = primitive.bind(*operands, **parameters)
     return out if primitive.multiple_results else [out]
 
 

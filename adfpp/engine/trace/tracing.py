@@ -181,11 +181,7 @@ def _known(a: Value) -> np.ndarray | None:
 
 
 def _content(a: Value) -> Hashable:
-    """A key for an operand: its identity if it is a traced value, its numbers if it is a known array.
-
-    The known arrays are not listed by type, because JAX 0.8 and 0.9 keep NumPy's arrays in a class of their own that is
-    no subclass of ``np.ndarray``.
-    """
+    """A key for an operand: its identity if it is a traced value, its numbers if it is a known array."""
     known = _known(a)
     if known is None or known.dtype == object:
         return id(a)

@@ -1,51 +1,17 @@
-"""The evaluation of single equations, under the interfaces of several versions of JAX."""
+"""The evaluation of single equations."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from adfpp.engine.trace.interpret import bind, evaluate, needed_equations, read, shape_of, size_of
+from adfpp.engine.trace.interpret import evaluate, needed_equations, read, shape_of, size_of
 
 
 def equations_of(f: Any, *args: Any) -> Any:
     """The jaxpr of a function."""
     return jax.make_jaxpr(f)(*args).jaxpr
-
-
-class Fake:
-    """A primitive as old and new versions of JAX have it."""
-
-    multiple_results = False
-
-    def __init__(self, given: Any) -> None:
-        self.given = given
-
-    def get_bind_params(self, params: dict[str, Any]) -> Any:
-        return self.given(params)
-
-    def bind(self, *args: Any, **params: Any) -> Any:
-        return args, params
-
-
-class FakeEquation:
-    """An equation of such a primitive."""
-
-    def __init__(self, primitive: Fake) -> None:
-        self.primitive, self.params = primitive, {"axis": 1}
-
-
-@pytest.mark.parametrize(
-    ("given", "functions"),
-    [(lambda p: dict(p), []), (lambda p: ([], p), []), (lambda p: ([len], p), [len])],
-    ids=["from 0.10 on", "before", "before, with a function"],
-)
-def test_parameters_of_every_version_of_jax_are_bound(given: Any, functions: list[Any]) -> None:
-    """Before JAX 0.10 ``get_bind_params`` gave the functions to bind beside the parameters."""
-    equation: Any = FakeEquation(Fake(given))
-    assert bind(equation, [3.0]) == [((*functions, 3.0), {"axis": 1})]
 
 
 def test_calls_are_bound_as_they_are() -> None:
