@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from adfpp.learn.smoothing import smooth as smooth
     from adfpp.learn.stream import NotConverged as NotConverged
     from adfpp.learn.stream import RowsMarked as RowsMarked
+    from adfpp.learn.vmp import VMP as VMP
     from adfpp.model import ModelError as ModelError
     from adfpp.model.closed_forms import register_tilt as register_tilt
     from adfpp.model.priors import PriorError as PriorError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 HOMES = {
     "ADF": "adfpp.learn.adf",
     "EP": "adfpp.learn.ep",
+    "VMP": "adfpp.learn.vmp",
     "CheckpointError": "adfpp.io.checkpoint",
     "Discount": "adfpp.engine.dynamics",
     "ExportWarning": "adfpp.show.export",

@@ -83,7 +83,7 @@ def probes(program: Program) -> dict[str, Any]:
     """
     rows = [_invented((_ROWS, *s.shape), s.dtype) for s in program.row_shapes]
     if program.pinned is None:
-        shared = [_invented(s.shape, s.dtype) for s in _shared_shapes(program)]
+        shared = [_invented(s.shape, s.dtype) for s in program.shared_shapes]
     else:
         shared = list(program.pinned)
     rng = np.random.default_rng(0)
@@ -154,7 +154,7 @@ def _latent(latent: Latent) -> dict[str, Json]:
 
 def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
     """The arguments of the model: the values of constants, and the shapes of arrays."""
-    layout, rows, shared = program.layout, iter(program.row_shapes), iter(_shared_shapes(program))
+    layout, rows, shared = program.layout, iter(program.row_shapes), iter(program.shared_shapes)
     fixed = iter(layout.fixed)
     for i, (name, kind) in enumerate(zip(layout.names, layout.kinds, strict=True)):
         several = layout.names.count(name) > 1
@@ -166,11 +166,6 @@ def _arguments(program: Program) -> Iterator[tuple[str, dict[str, Json]]]:
         else:
             shape = next(rows if kind == "row" else shared)
             yield label, {"kind": kind, "shape": list(shape.shape), "dtype": str(shape.dtype)}
-
-
-def _shared_shapes(program: Program) -> list[Any]:
-    """Shape and dtype of each array that is shared by all rows."""
-    return [variable.aval for variable in program.trace.inputs[len(program.row_shapes) :]]
 
 
 def _described(strategy: Any) -> dict[str, Json]:

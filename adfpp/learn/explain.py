@@ -104,10 +104,10 @@ class Explanation:
         text += ["", "latents"]
         header = ["latent", "shape", *["family"] * is_product, "transform", "prior"]
         body = [[v.name, str(v.shape), *[v.family] * is_product, v.transform, v.prior] for v in self.latents]
-        text += _table(header, body)
+        text += table(header, body)
         if self.local:
             text += ["", "local latents, integrated out row by row"]
-            text += _table(["latent", "shape in a row", "how"], [[v.name, str(v.shape), v.how] for v in self.local])
+            text += table(["latent", "shape in a row", "how"], [[v.name, str(v.shape), v.how] for v in self.local])
         text += ["", "factors of a row"]
         text += _factor_table("observation", self.factors)
         if self.priors:
@@ -125,7 +125,8 @@ class Explanation:
     __repr__ = __str__
 
 
-def _table(header: list[str], body: list[list[str]]) -> list[str]:
+def table(header: list[str], body: list[list[str]]) -> list[str]:
+    """The lines of a table with aligned columns."""
     widths = [max(len(r[i]) for r in [header, *body]) for i in range(len(header))]
     return ["  " + "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in [header, *body]]
 
@@ -133,7 +134,7 @@ def _table(header: list[str], body: list[list[str]]) -> list[str]:
 def _factor_table(first: str, factors: tuple[FactorPlan, ...]) -> list[str]:
     """A table of factors; ``first`` is the heading of the column of names."""
     header = [first, "factors", "field size", "field", "moments"]
-    return _table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in factors])
+    return table(header, [[f.name, str(f.count), str(f.field_size), f.field, f.why] for f in factors])
 
 
 def explanation(program: Program, prior: Prior) -> Explanation:

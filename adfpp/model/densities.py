@@ -141,7 +141,10 @@ def _dirichlet(fn: AnyDistribution, p: jax.Array) -> jax.Array:
     a = jnp.asarray(fn.concentration)
     total = jnp.sum(a, -1, keepdims=True)
     log_p = jnp.log(p)
-    return jnp.sum(_sticks(a, total, p, log_p) - log_p, -1) + _whole(total[..., 0])
+    # The sticks suppose that p sums to 1. Variational message passing also asks for the form at geometric means.
+    off = jnp.sum(p, -1) - 1.0
+    off = jnp.where(jnp.abs(off) > 8 * p.shape[-1] * float(jnp.finfo(off.dtype).eps), off, 0.0)  # more than rounding
+    return jnp.sum(_sticks(a, total, p, log_p) - log_p, -1) + _whole(total[..., 0]) + total[..., 0] * off
 
 
 def _gamma(fn: AnyDistribution, x: jax.Array) -> jax.Array:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpyro.distributions as dist
 from jax.core import Tracer
 from numpyro.distributions import constraints
 
 from adfpp.engine.families import (
     ByLatent,
     ComponentPart,
+    Conjugate,
     Family,
     GaussianPart,
     Part,
@@ -16,8 +18,10 @@ from adfpp.engine.families import (
     family_named,
     latent_family,
 )
+from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.finite import Finite
+from adfpp.engine.families.product.gamma import Gamma, InverseGamma
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import scalar_base
 from adfpp.model.latents import Latent
@@ -34,6 +38,14 @@ _SUPPORTS = {
     "bernoulli": "two values",
     "categorical": "finitely many values",
 }
+
+
+# the families of priors whose own family is that of the approximation in variational message passing
+_CONJUGATE: tuple[tuple[tuple[type, ...], Exponential], ...] = (
+    ((dist.Gamma, dist.Exponential), Gamma()),
+    ((dist.InverseGamma,), InverseGamma()),
+    ((dist.Beta, dist.BetaProportion, dist.Uniform), Beta()),
+)
 
 
 def _by_latent(asked: Family | ByLatent) -> dict[str, str] | None:
@@ -60,12 +72,26 @@ def native_families(asked: Family | ByLatent, latents: Mapping[str, Outline]) ->
         wanted = given.get(name)
         if latent.discrete:
             out[name] = _finite(latent, wanted)
+        elif wanted is None and isinstance(asked, Conjugate):
+            natural = _of_prior(latent)
+            if natural is not None:
+                out[name] = natural
         elif wanted not in _GAUSSIAN:
             _refuse_support(latent, wanted)
             if wanted != "lognormal":
                 size = latent.shape[-1] if wanted == "dirichlet" else 1
                 out[name] = latent_family(wanted, size, None)  # pyright: ignore[reportArgumentType]
     return out
+
+
+def _of_prior(latent: Outline) -> Exponential | None:
+    """The family of a latent's prior, for variational message passing; None for a Gaussian in unconstrained space."""
+    prior = scalar_base(latent.fn)
+    if isinstance(prior, dist.Dirichlet):
+        return Dirichlet(latent.shape[-1])
+    if isinstance(prior, dist.Uniform) and _bounds(prior.support) != (0.0, 1.0):
+        return None
+    return next((family for kinds, family in _CONJUGATE if isinstance(prior, kinds)), None)
 
 
 def _finite(latent: Outline, wanted: str | None) -> Exponential:

@@ -293,6 +293,8 @@ def _observations(
 def _integrated(program: Program, theta: jax.Array, row: Arrays, shared: Arrays) -> dict[str, jax.Array]:
     """Log-likelihood of one row's factors that local latents enter, ``{observation: (E,)}``."""
     inputs = [*[jnp.asarray(a)[None] for a in row], *shared]
+    if program.conjugate is not None:
+        return program.conjugate.log_likelihood(theta, inputs)
     by_element: dict[str, dict[int, jax.Array]] = {}
     for group in program.factors:
         if group.local is None:

@@ -317,7 +317,7 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
         value = jnp.asarray(seen.observations[name].value)
         each = elements(seen.observations[name].fn, value)
         if each.mask is not None:
-            each = elements(seen.observations[name].fn, _possible_where_masked(each, value))
+            each = elements(seen.observations[name].fn, possible_where_masked(each, value))
         count = each.log_prob.size
         every = jnp.ones(count, bool)
         out.counted[name] = every if each.mask is None else each.counted().reshape(-1)
@@ -334,7 +334,7 @@ def _shares(seen: Visit, plan: LocalPlan, theta: jax.Array) -> _Shares:
     return out
 
 
-def _possible_where_masked(each: Elements, value: jax.Array) -> jax.Array:
+def possible_where_masked(each: Elements, value: jax.Array) -> jax.Array:
     """The value, with masked elements replaced by numbers in the support.
 
     Masked elements do not count, but some rules differentiate a sum that contains them, and the derivative of a density

@@ -18,6 +18,7 @@ from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import AUTO, Moments
 from adfpp.engine.trace import Trace
 from adfpp.model.arguments import Model, ModelError
+from adfpp.model.conjugate import ConjugateModel
 from adfpp.model.latents import Latent, substitution, unconstrain
 from adfpp.model.layout import Layout
 from adfpp.model.local import LocalLatent
@@ -57,6 +58,7 @@ class Program:
         constants: Observations that are fixed latents, whose density does not count (see ``model/constants.py``).
         prior_terms: Observations and factors that depend on latents and on no row: they belong to the prior.
         term_data: A digest of the shared arrays that they read, which must not change.
+        conjugate: The model as variational message passing reads it. There are no factors and no trace then.
     """
 
     model: Model
@@ -65,7 +67,7 @@ class Program:
     factors: tuple[Factor, ...]
     row_shapes: tuple[jax.ShapeDtypeStruct, ...]
     dtype: np.dtype
-    trace: Trace
+    trace: Trace | None
     family: Family
     pinned: tuple[np.ndarray, ...] | None = None
     local: tuple[LocalLatent, ...] = ()
@@ -75,6 +77,7 @@ class Program:
     constants: frozenset[str] = frozenset()
     prior_terms: tuple[str, ...] = ()
     term_data: str = ""
+    conjugate: ConjugateModel | None = None
 
     @property
     def size(self) -> int:

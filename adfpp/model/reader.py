@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from adfpp.engine.families import ByLatent, Family, Full
+from adfpp.engine.factor import Factor
+from adfpp.engine.families import ByLatent, Conjugate, Family, Full, Product
 from adfpp.engine.tilt import Moments
+from adfpp.engine.trace import Trace
 from adfpp.model.arguments import Bound, Model, ModelError, ValueNeeded, bind, canonical_dtype
+from adfpp.model.conjugate import ConjugateModel, conjugate_model
 from adfpp.model.constants import Once, digest_of, observed_once
 from adfpp.model.families import native_families, resolved_family
 from adfpp.model.latents import shared_latents, with_transforms, with_whole_numbers
@@ -22,6 +25,7 @@ from adfpp.model.local import local_latents
 from adfpp.model.location import first_line, raised_at
 from adfpp.model.observations import RowModel, traced_factors
 from adfpp.model.outline import Outlines, outline
+from adfpp.model.priors.density import ModelPrior
 from adfpp.model.program import Program
 from adfpp.model.reference import ModelReference
 from adfpp.model.refusals import (
@@ -85,7 +89,7 @@ def read(
     row_shapes = tuple(jax.ShapeDtypeStruct(a.shape[1:], canonical_dtype(a)) for a in row_arrays)
     shared_shapes = tuple(jax.ShapeDtypeStruct(a.shape, canonical_dtype(a)) for a in shared_arrays)
     latents = shared_latents(whole, local_names, native)
-    belief_family = resolved_family(asked, latents)
+    belief_family: Family = resolved_family(asked, latents)
     local_numbers = sum(s.size for s in local if s.support is None)
     theta = jax.ShapeDtypeStruct((sum(latent.size for latent in latents) + local_numbers,), dtype)
     inputs = [*(jax.ShapeDtypeStruct((1, *s.shape), s.dtype) for s in row_shapes), *shared_shapes]
@@ -94,16 +98,17 @@ def read(
     )
     row_model = RowModel(model, layout, latents, local, without=once.names)
     refuse_dynamic_supports(latents, row_model.visit, theta, inputs)
-    row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
-    try:
-        traced, factors = traced_factors(row_model, theta, inputs, moments)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        if isinstance(error, ModelError) or not _NO_DERIVATIVE.search(str(error)):
-            raise
-        raise ModelError(
-            f"The log-density of a row has no derivative with respect to a latent: {first_line(error)} Neither adfpp "
-            "nor NUTS can learn this latent. Give its value as an argument, or use another likelihood."
-        ) from error
+    conjugate: ConjugateModel | None = None
+    traced: Trace | None = None
+    factors: Sequence[Factor] = ()
+    if isinstance(asked, Conjugate):
+        row_model = row_model.checked(theta, inputs)
+        prior = ModelPrior(model, layout, latents, row_shapes, dtype, terms=once.prior_terms)
+        conjugate = conjugate_model(row_model, prior, theta, inputs)
+        belief_family = Product(conjugate.joint.parts)
+    else:
+        row_model = row_model.planned(dtype, inputs).checked(theta, inputs)
+        traced, factors = _factors(row_model, theta, inputs, moments)
     latents, pinned = with_transforms(model, layout, bound.leaves, latents)
     known = not any(isinstance(a, jax.ShapeDtypeStruct | Tracer) for a in shared_arrays)
     if isinstance(model, SizedModel) or (once.read and known):
@@ -125,7 +130,27 @@ def read(
         once.constants,
         once.prior_terms,
         digest_of([np.asarray(shared_arrays[i]) for i in once.read]) if once.read and known else "",
+        conjugate,
     )
+
+
+def _factors(
+    row_model: RowModel, theta: jax.ShapeDtypeStruct, inputs: Sequence[jax.ShapeDtypeStruct], moments: Moments
+) -> tuple[Trace, list[Factor]]:
+    """The trace of a row and its factors.
+
+    Raises:
+        ModelError: When the log-density of a row has no derivative.
+    """
+    try:
+        return traced_factors(row_model, theta, inputs, moments)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, ModelError) or not _NO_DERIVATIVE.search(str(error)):
+            raise
+        raise ModelError(
+            f"The log-density of a row has no derivative with respect to a latent: {first_line(error)} Neither adfpp "
+            "nor NUTS can learn this latent. Give its value as an argument, or use another likelihood."
+        ) from error
 
 
 def read_again(

@@ -19,6 +19,7 @@ from adfpp.learn.keys import checked_key
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Result
 from adfpp.learn.stream import ADFTotals
+from adfpp.learn.vmp import VMPInfo
 from adfpp.model import refuse_clashes
 from adfpp.show import arviz_versions
 from adfpp.show.arviz_versions import Group
@@ -186,7 +187,7 @@ def _attrs(family: str | None, result: Result | None) -> dict[str, object]:
     attrs |= {} if family is None else {"family": family}
     if result is None:
         return attrs
-    if isinstance(result.info, EPInfo):
+    if isinstance(result.info, EPInfo | VMPInfo):
         # netCDF has no booleans
         attrs |= {"sweeps": result.info.sweeps, "converged": int(result.info.converged)}
     if isinstance(result.info, ADFTotals) or len(result.info.log_z) == result.run.rows:

@@ -16,6 +16,7 @@ from adfpp.learn.ep import EPInfo
 from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 from adfpp.learn.results import Result
 from adfpp.learn.stream import Trajectory
+from adfpp.learn.vmp import VMPInfo
 from adfpp.model import Joint, Program
 from adfpp.model.arguments import signature_of
 from adfpp.model.forward import Forward, Variable
@@ -120,7 +121,7 @@ def groups_of(
     if result is not None and same_rows:
         if isinstance(result.info, EPInfo):
             groups |= export.cavities(result)
-        elif wanted.trajectory:
+        elif wanted.trajectory and not isinstance(result.info, VMPInfo):
             groups |= _trajectory_group(result, args, kwargs, export.joint.length)
     return groups
 

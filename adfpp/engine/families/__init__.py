@@ -4,7 +4,7 @@ from adfpp.engine.families.base import Belief, Block, Exchange, Family, Gaussian
 from adfpp.engine.families.diagonal import Diagonal
 from adfpp.engine.families.full import Full
 from adfpp.engine.families.in_theta import InTheta
-from adfpp.engine.families.named import ByLatent, asked_family, family_named, latent_family
+from adfpp.engine.families.named import ByLatent, Conjugate, asked_family, family_named, latent_family
 from adfpp.engine.families.product.parts import ComponentPart, GaussianPart, Part
 from adfpp.engine.families.product.product import Product, ProductBelief
 from adfpp.engine.families.spherical import Spherical
@@ -14,6 +14,7 @@ __all__ = [
     "Block",
     "ByLatent",
     "ComponentPart",
+    "Conjugate",
     "Diagonal",
     "Exchange",
     "Family",

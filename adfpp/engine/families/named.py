@@ -50,6 +50,18 @@ class ByLatent:
         return f"by latent ({', '.join(f'{latent}: {family}' for latent, family in self.given)})"
 
 
+@dataclass(frozen=True)
+class Conjugate(ByLatent):
+    """The families of variational message passing: those that the user gave, else those of the latents' priors."""
+
+    given: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``conjugate (sigma: gamma)``."""
+        return f"conjugate ({', '.join(f'{latent}: {family}' for latent, family in self.given)})"
+
+
 def family_named(family: str | Family) -> Gaussian:
     """Returns the family with this name, or the given family."""
     if not isinstance(family, str):

@@ -23,7 +23,7 @@ from adfpp.engine.trace.interpret import (
     needed_equations,
     shape_of,
 )
-from adfpp.engine.trace.tracing import Trace
+from adfpp.engine.trace.tracing import Trace, known_value
 
 Mask = Bool[np.ndarray, "..."]
 
@@ -54,7 +54,7 @@ def elements_read(trace: Trace, output: Variable, wanted: Mask) -> dict[Variable
     """For each earlier value, the elements that some elements of one output may depend on."""
     masks = {output: wanted}
     for equation in reversed(needed_equations(trace.equations, [output])):
-        operands = _operand_masks(equation, [masks.get(v) for v in equation.outvars])
+        operands = _operand_masks(equation, [masks.get(v) for v in equation.outvars], trace)
         for v, needed in zip(equation.invars, operands, strict=True):
             if not isinstance(v, jex.Literal):
                 masks[v] = masks[v] | needed if v in masks else needed
@@ -73,7 +73,7 @@ def coordinates_read(trace: Trace, output: Variable, wanted: Mask) -> Bool[np.nd
     return elements_read(trace, output, wanted).get(trace.theta, np.zeros(trace.size, bool))
 
 
-def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Mask]:
+def _operand_masks(equation: Equation, wanted: Sequence[Mask | None], trace: Trace) -> list[Mask]:
     """The elements of each operand that the wanted elements of the outputs read."""
     name, shapes = equation.primitive.name, [shape_of(v) for v in equation.invars]
     everything = [np.ones(s, bool) for s in shapes]
@@ -99,6 +99,9 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None]) -> list[Ma
         return [everything[0], np.broadcast_to(out.any(axis, keepdims=True), out.shape)]
     if name == "stack":
         return list(np.moveaxis(out, equation.params["axis"], 0))
+    selected = _selected_mask(equation, shapes[0], out, trace) if name in ("gather", "dynamic_slice") else None
+    if selected is not None:
+        return [selected, *everything[1:]]
     if name == "gather":
         return [_gather_mask(equation, shapes[0], out), *everything[1:]]
     return everything
@@ -117,6 +120,19 @@ def _before_broadcast(out: Mask, shape: tuple[int, ...]) -> Mask:
         return np.array(out.any())
     broadcast = tuple(i for i, (a, b) in enumerate(zip(shape, out.shape, strict=True)) if a != b)
     return np.asarray(out.any(axis=broadcast, keepdims=True))
+
+
+def _selected_mask(equation: Equation, shape: tuple[int, ...], out: Mask, trace: Trace) -> Mask | None:
+    """Needed elements of the operand of a selection whose indices are known; None if they are not."""
+    indices = [known_value(trace, v) for v in equation.invars[1:]]
+    if any(i is None for i in indices):
+        return None
+    with jax.ensure_compile_time_eval():
+        positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+        chosen = np.asarray(bind(equation, [positions, *(jnp.asarray(i) for i in indices)])[0])[out]
+    needed = np.zeros(shape, bool)
+    needed.reshape(-1)[chosen[(chosen >= 0) & (chosen < needed.size)]] = True  # beyond the end, a gather fills in
+    return needed
 
 
 def _gather_mask(equation: Equation, shape: tuple[int, ...], out: Mask) -> Mask:

@@ -143,10 +143,16 @@ class Schedule(ABC, Generic[Problem, Current]):
 
 
 class Progress:
-    """A progress bar that counts visits of rows, if it is shown."""
+    """A progress bar that counts visits of rows, if it is shown.
 
-    def __init__(self, show: bool) -> None:
+    Args:
+        show: Whether it is shown.
+        unit: The unit of the size of a step.
+    """
+
+    def __init__(self, show: bool, unit: str = "sd") -> None:
         self.bar: Any = None
+        self.unit = unit
         if show:
             from tqdm.auto import tqdm
 
@@ -167,7 +173,7 @@ class Progress:
     def sweep(self, number: int, step: float) -> None:
         """Notes the end of a sweep."""
         if self.bar is not None:
-            self.bar.set_postfix_str(f"sweep {number}, step {step:.2g} sd")
+            self.bar.set_postfix_str(f"sweep {number}, step {step:.2g} {self.unit}")
 
 
 def iterate(

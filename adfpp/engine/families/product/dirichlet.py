@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -22,6 +22,11 @@ from adfpp.engine.families.product.nodes import Nodes, beta_nodes
 
 class _OnSimplex(Exponential):
     """The base of Beta and Dirichlet: everything that follows from the concentrations alone."""
+
+    @override
+    def vague(self, mean: np.ndarray) -> np.ndarray:
+        shares = mean if mean.shape[-1] == self.numbers else np.concatenate([mean, 1.0 - mean], -1)
+        return self.numbers * np.clip(shares, 0.1, 0.9)
 
     @property
     @override
@@ -92,6 +97,20 @@ class Beta(_OnSimplex):
         return special.expit(np.linspace(-3.0, 3.0, 25))[:, None]
 
     @override
+    def points_of(self, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Two points of weight 1/2: the products of s and of 1 - s are known, and so are sum and product of the two."""
+        p, q = jnp.exp(expected[..., 0]), jnp.exp(expected[..., 1])  # geometric means of s and 1 - s
+        middle = 0.5 * (1.0 + (p - q) * (p + q))
+        apart = 0.5 * jnp.sqrt((1.0 - p - q) * (1.0 - p + q) * (1.0 + p - q) * (1.0 + p + q))
+        upper = middle + apart
+        return jnp.full(2, 0.5, p.dtype), jnp.stack([upper, p * p / upper])[..., None]
+
+    @override
+    def probe(self, eta: jax.Array, wide: ArrayLike = 1.0) -> jax.Array:
+        """The statistics of a Beta of few counts, whose points are apart from each other and from 0 and 1."""
+        return self.expected(jnp.full_like(eta, 1.5) * wide)
+
+    @override
     def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:
         """The nodes are placed in logit s."""
         logs, weights, coarse = beta_nodes(eta, level)
@@ -156,6 +175,21 @@ class Dirichlet(_OnSimplex):
     @override
     def probes(self) -> np.ndarray:
         return np.random.default_rng(6).dirichlet(np.full(self.size, 2.0), 16 * self.size)
+
+    @override
+    def points_of(self, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One point, the geometric means. They do not sum to 1.
+
+        A mean of log s below the logarithm of the smallest number, as that of an empty component under a very sparse
+        prior, is replaced by this logarithm.
+        """
+        least = float(np.log(jnp.finfo(expected.dtype).tiny))
+        return jnp.ones(1, expected.dtype), jnp.exp(jnp.maximum(expected, least))[None]
+
+    @override
+    def probe(self, eta: jax.Array, wide: ArrayLike = 1.0) -> jax.Array:
+        """The logarithms of the means, moved by a constant."""
+        return jnp.log(eta / jnp.sum(eta, -1, keepdims=True)) - 0.5 * wide
 
     @override
     def nodes(self, eta: jax.Array, level: int = 0) -> Nodes:

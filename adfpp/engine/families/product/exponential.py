@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from adfpp.engine.families.product.nodes import Nodes
 
@@ -105,6 +105,40 @@ class Exponential(ABC):
     @abstractmethod
     def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         """Draws ``(..., dim)``, moved from the edge of the support, where rounding may put them, to its inside."""
+
+    def points(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A few points that stand for a member in variational message passing.
+
+        Returns:
+            Weights ``(P,)``, and values ``(P, ..., dim)`` whose weighted statistics are E[T(s)]: the expectation of a
+            function that is linear in T(s) is exact.
+        """
+        return self.points_of(self.expected(eta))
+
+    def points_of(self, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """As ``points``, from the expected statistics ``(..., numbers)``, and differentiable in them.
+
+        The values need not lie in the support, and the statistics need not be those of a member.
+        """
+        raise NotImplementedError(f"The family {self.name!r} has no points for variational message passing.")
+
+    def probe(self, eta: jax.Array, wide: ArrayLike = 1.0) -> jax.Array:
+        """Expected statistics ``(..., numbers)`` at which a linear function of T(s) is differentiated accurately.
+
+        Args:
+            eta: The natural parameters of a member, near which the statistics lie.
+            wide: How far apart the points are; another number gives other statistics.
+        """
+        return self.expected(eta) * wide
+
+    def vague(self, mean: np.ndarray) -> np.ndarray:
+        """Natural parameters ``(n, numbers)`` of vague members with about the means ``(n, dim)``."""
+        raise NotImplementedError(f"The family {self.name!r} has no start for variational message passing.")
+
+    def entropy(self, eta: jax.Array) -> jax.Array:
+        """The entropy with respect to ds, ``(...)``."""
+        flat = jnp.asarray(self.flat, eta.dtype)
+        return self.log_norm(eta) - jnp.sum((eta - flat) * self.expected(eta), -1)
 
     def covariance(self, eta: jax.Array) -> jax.Array:
         """Covariance of the coordinates, ``(..., dim, dim)``."""

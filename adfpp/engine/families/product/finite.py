@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -138,6 +138,23 @@ class Finite(Exponential):
         p = self._probabilities(eta)
         values = jnp.asarray(self.values, p.dtype)[:, None]
         return Nodes(values, self.stats(values).astype(p.dtype), p, p)
+
+    @override
+    def points_of(self, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The values, weighted by their probabilities; for one component, because the weights are its own."""
+        first = 1.0 - jnp.sum(expected, -1, keepdims=True)
+        weights = jnp.concatenate([first, expected], -1).reshape(-1)
+        shape = (len(self.values), *expected.shape[:-1], 1)
+        values = jnp.asarray(self.values, expected.dtype).reshape((-1,) + (1,) * (len(shape) - 1))
+        return weights, jnp.broadcast_to(values, shape)
+
+    @override
+    def vague(self, mean: np.ndarray) -> np.ndarray:
+        return np.zeros((len(mean), self.numbers))
+
+    @override
+    def probe(self, eta: jax.Array, wide: ArrayLike = 1.0) -> jax.Array:
+        return jnp.full_like(eta, wide / (2.0 * len(self.values)))
 
     @override
     def interior(self, rng: np.random.Generator, count: int) -> np.ndarray:

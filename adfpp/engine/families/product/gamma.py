@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 from scipy import special
 from typing_extensions import override
 
@@ -47,6 +48,38 @@ class _OnHalfLine(Exponential):
     def inside(self, values: np.ndarray, dtype: DTypeLike) -> np.ndarray:
         least = float(jnp.finfo(dtype).tiny)
         return np.clip(values, least, 1.0 / least)
+
+    def _of_pair(self, mean: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Two points of weight 1/2 with this mean of a Gamma number, and this log of the mean minus mean of the log."""
+        apart = jnp.sqrt(-jnp.expm1(-2.0 * gap))  # (1 + e)(1 - e) = exp(-2 gap)
+        # 1 - e without cancellation: a vague prior has a gap of hundreds
+        values = jnp.stack([mean * (1.0 + apart), mean * jnp.exp(-2.0 * gap) / (1.0 + apart)])
+        return jnp.full(2, 0.5, mean.dtype), self._of_gamma(values)[..., None]
+
+    def _of_gamma(self, x: Any) -> Any:
+        """The value that belongs to a Gamma number."""
+        return x
+
+    @override
+    def points(self, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self._of_pair(eta[..., 0] / eta[..., 1], log_gap(eta[..., 0])[0])
+
+    @override
+    def points_of(self, expected: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = -expected[..., 1]
+        return self._of_pair(mean, jnp.log(mean) - expected[..., 0])
+
+    @override
+    def vague(self, mean: np.ndarray) -> np.ndarray:
+        shape = 3.0  # so that an inverse gamma has a mean and a variance
+        x = np.clip(mean[:, 0], 1e-6, 1e6)
+        return np.stack([np.full(len(x), shape), shape / self._of_gamma(x)], -1)
+
+    @override
+    def probe(self, eta: jax.Array, wide: ArrayLike = 1.0) -> jax.Array:
+        """The same mean, and the gap of a shape of about 3."""
+        mean = eta[..., 0] / eta[..., 1] * wide
+        return jnp.stack([jnp.log(mean) - 0.17 * wide, -mean], -1)
 
 
 @dataclass(frozen=True)
@@ -126,6 +159,10 @@ class InverseGamma(_OnHalfLine):
     """Inverse gamma of shape a and scale b: 1/s is Gamma(a, b). η = (a, b), T = (-log s, -1/s), base measure ds/s."""
 
     name = "inverse_gamma"
+
+    @override
+    def _of_gamma(self, x: Any) -> Any:
+        return 1.0 / x
 
     @property
     @override
