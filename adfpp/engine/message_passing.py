@@ -185,6 +185,8 @@ class LogJoint:
             far: Which probe is used, as in ``ConjugatePart.probe``.
         """
         part, fixed = self.parts[k], self.points(values)
+        if not _entered_by(self.row_groups, k):
+            return jnp.zeros(part.numbers, weight.dtype)
         moment = part.probe(values[k], far)
 
         def one(row: tuple[Sequence[jax.Array], jax.Array, jax.Array | None]) -> Any:
@@ -221,7 +223,7 @@ class LogJoint:
         return max(8, min(512, _NUMBERS // most))
 
 
-_NUMBERS = 1 << 15  # combinations of points and rows at once: more would not fit into the cache of a core
+_NUMBERS = 1 << 12  # combinations of points and rows at once: more would not fit into the cache of a core
 
 
 def local_points(moment: Belief) -> Points:

@@ -32,6 +32,7 @@ from adfpp.learn.learner import state_of
 from adfpp.learn.posterior import GivenPrior, Posterior
 from adfpp.learn.results import Run
 from adfpp.learn.stream import NotConverged, RowsMarked, announced, refused_priors
+from adfpp.learn.vmp import VMP, VMPInfo
 from adfpp.model import Joint, RowCheck, refuse_clashes
 from adfpp.model.arguments import signature_of
 from adfpp.model.discrete import discrete_latents, levels
@@ -180,7 +181,7 @@ def _measured(value: float, words: str) -> str:
 
 
 def check(
-    learner: ADF | EP,
+    learner: ADF | EP | VMP,
     state: object,
     *args: Any,
     rng_key: jax.Array | None = None,
@@ -191,12 +192,12 @@ def check(
     progress_bar: bool = True,
     **kwargs: Any,
 ) -> Check:
-    """Checks a posterior of ADF or EP against its own model and data, without NUTS.
+    """Checks a posterior of ADF, EP or VMP against its own model and data, without NUTS.
 
     It asks four questions. How far are the means and sds from the exact ones? Does the posterior depend on the order of
     the rows? Do all rows follow the same model? Are the one-step-ahead predictions of the rows calibrated? With
-    dynamics, where the order is part of the model, only the last is asked. For EP, which has no order, the second is
-    whether its site approximations have settled, and the last is about predictions from all other rows.
+    dynamics, where the order is part of the model, only the last is asked. For EP and VMP, which have no order, the
+    second is whether the run has settled, and the last is about predictions from all other rows.
 
     Example:
         ::
@@ -235,9 +236,10 @@ def check(
     RowCheck(post.program).at(post.belief.mean, joint.rows, joint.shared)
     task = _Task(learner, state, post, joint, prior, run, args, kwargs, predictions, num_samples, orders, *keys)
     static = isinstance(getattr(learner, "dynamics", Static()), Static)
-    parts = 2 if isinstance(learner, EP) else 3 if static else 1
+    revisits = isinstance(learner, EP | VMP)
+    parts = 2 if revisits else 3 if static else 1
     with announced(parts, "part", progress_bar) as announce:
-        return _check_ep(task, announce) if isinstance(learner, EP) else _check_adf(task, static, announce)
+        return _check_ep(task, announce) if revisits else _check_adf(task, static, announce)
 
 
 class _Task(NamedTuple):
@@ -411,9 +413,14 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
     info = getattr(task.state, "info", None)
     if isinstance(task.state, EPState):
         info = _visit_again(task)
-    if not isinstance(info, EPInfo):
+    if not isinstance(info, VMPInfo if isinstance(task.learner, VMP) else EPInfo):
+        kind = type(task.learner).__name__
         raise TypeError(
-            f"check of an EP takes the result of ep.run; it got a {type(task.state).__name__} of another learner."
+            f"check of {kind} takes the result of its run; it got a {type(task.state).__name__} of another learner."
+        )
+    if isinstance(info, VMPInfo) and not info.converged:
+        raise ValueError(
+            f"The run of VMP has not converged after {info.sweeps} sweeps: continue it with vmp.run(..., state=result)."
         )
     status = np.asarray(info.status)
     if len(status) != task.joint.length:
@@ -425,7 +432,8 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
     errors = task.errors(absorbed, True)
     announce("leave-one-out predictions")
     ranked = left_out(task.joint, errors.weighted, task.predict_key, np.flatnonzero(absorbed), task.predictions)
-    log_z = left_out_densities(task.learner, info)
+    learner = task.learner
+    log_z = left_out_densities(learner, info) if isinstance(learner, EP) and isinstance(info, EPInfo) else None
     log_z = np.full(len(status), math.nan) if log_z is None else log_z
     return task.conclude(errors, ranked, log_z, status, settling=Settling.of(info))
 

@@ -16,6 +16,7 @@ from adfpp.judge.drift import Drift
 from adfpp.judge.moments import Measured, Method
 from adfpp.judge.verdict import CLOSE, Cause, Grade, Reason, Verdict, Weight, named
 from adfpp.learn.ep import EPInfo
+from adfpp.learn.vmp import VMPInfo
 
 MEAN, SD = 0.1, 0.1  # the largest errors that are trusted: of a mean in sds, and of an sd relative to the exact one
 MISLEADING, FACTOR = 1.0, 2.0  # errors above which the answer misleads: of a mean in sds, and of an sd as a factor
@@ -45,8 +46,10 @@ class Settling:
     held_priors: tuple[str, ...]
 
     @classmethod
-    def of(cls, info: EPInfo) -> "Settling":
-        """The end of a run, from its info."""
+    def of(cls, info: EPInfo | VMPInfo) -> "Settling":
+        """The end of a run, from its info; for VMP that of a run that has converged."""
+        if isinstance(info, VMPInfo):
+            return cls(info.converged, info.sweeps, 0.0, (), ())
         return cls(
             bool(info.converged),
             int(info.sweeps),

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -273,7 +273,7 @@ class VMP(Learner):
             ``info.error``, of shape ``(n,)``. If no row can be used, the state is the given one.
         """
         refuse_tracers("vmp.update", _INSTEAD, state, args, kwargs)
-        state = state_of(state, VMPState)
+        state = cast(VMPState, state_of(state, VMPState))
         call = self.resolve(args, kwargs, state)
         program = call.program
         self.session.refuse_foreign(state, program)

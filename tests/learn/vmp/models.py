@@ -136,7 +136,7 @@ class TextbookMixture:
         log_tau = digamma(self.shape) - np.log(self.rate)
         gamma = (self.shape - 2) * log_tau - gammaln(self.shape) + gammaln(2.0) + self.shape * np.log(self.rate)
         gamma += -2 * np.log(3.0) + (3.0 - self.rate) * self.shape / self.rate
-        return float(np.sum(logsumexp(self.logits(), 1)) - dirichlet - gaussian - gamma.sum())
+        return float(np.logaddexp.reduce(self.logits(), 1).sum() - dirichlet - gaussian - gamma.sum())
 
 
 class TextbookFactors:

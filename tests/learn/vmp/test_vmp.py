@@ -244,7 +244,7 @@ def test_predictions_are_those_of_the_posterior() -> None:
     np.testing.assert_array_equal(given.draws, found.draws)
 
 
-def test_state_is_saved_pickled_exported_and_compared(tmp_path: Path) -> None:
+def test_state_is_saved_pickled_exported_and_checked(tmp_path: Path) -> None:
     y = np.random.default_rng(3).normal(2.0, 0.5, 40)
     vmp = adfpp.VMP(models.normal)
     result = vmp.run(KEY, y, progress_bar=False)
@@ -260,6 +260,12 @@ def test_state_is_saved_pickled_exported_and_compared(tmp_path: Path) -> None:
     draws = np.asarray(idata["posterior"]["tau"])
     np.testing.assert_allclose(draws.mean(), result.posterior.mean()["tau"], atol=5 * draws.std() / 20)
     assert idata["log_likelihood"]["y"].shape == (4, 100, 40)
+    found = adfpp.check(vmp, result, y, progress_bar=False)
+    assert found.k_hat < 0.7 and found.settling is not None and found.settling.startswith("settled after")
+    with pytest.warns(adfpp.NotConverged, match="VMP has not converged after 1 sweep"):
+        short = adfpp.VMP(models.normal, tol=1e-9, max_sweeps=1).run(KEY, y, progress_bar=False)
+    with pytest.raises(ValueError, match="has not converged"):
+        adfpp.check(vmp, short, y, progress_bar=False)
 
 
 def test_likelihood_of_rows_leaves_their_latents_out() -> None:
@@ -272,5 +278,5 @@ def test_likelihood_of_rows_leaves_their_latents_out() -> None:
     values = {name: np.asarray(a) for name, a in post.program.constrain(theta).items()}
     sd = 1.0 / np.sqrt(values["tau"])
     logs = stats.norm.logpdf(y[None, :, None], values["mu"][:, None], sd[:, None, :, None]).sum(-1)
-    exact = special.logsumexp(logs + np.log(values["weights"])[:, None], -1)
+    exact = np.logaddexp.reduce(logs + np.log(values["weights"])[:, None], -1)
     np.testing.assert_allclose(found.reshape(3, -1), exact, rtol=1e-9)
