@@ -162,8 +162,12 @@ def conjugate_model(
     ]
     of_row = [each[0]._replace(reads=np.any([e.reads for e in each], 0)) for each in zip(*by_combination, strict=True)]
     reads = [e.reads[: terms.start] for each in (of_prior, *by_combination) for e in each]
+    chosen = [e.reads[: terms.start] for e in of_prior]
+    for values in combinations:
+        rest, row = _with_known_indices(terms, values, inputs)
+        chosen += [e.reads[: terms.start] for e in _elements(trace(row, both, *rest), terms.start + numbers)]
     quadratic = _Quadratic(terms, combinations[0], theta, both, inputs)
-    parts = _parts(row_model.latents, reads, quadratic)
+    parts = _parts(row_model.latents, reads, chosen, quadratic)
     joint = LogJoint(
         terms.start,
         parts,
@@ -175,6 +179,25 @@ def conjugate_model(
         numbers,
     )
     return ConjugateModel(joint, row_model, terms.observations(both, combinations[0], inputs))
+
+
+def _with_known_indices(
+    terms: Terms, values: np.ndarray, inputs: Sequence[jax.ShapeDtypeStruct]
+) -> tuple[list[jax.ShapeDtypeStruct], Callable[..., list[jax.Array]]]:
+    """A row whose whole numbers are known, so that it selects one component: its other inputs, and its terms.
+
+    Each array of whole numbers has another value. A model that is not linear in a component that two of them select
+    has a residual.
+    """
+    whole = [i for i, s in enumerate(inputs) if jnp.issubdtype(s.dtype, jnp.integer)]
+    known = {i: np.full(inputs[i].shape, n, inputs[i].dtype) for n, i in enumerate(whole)}
+    rest = [s for i, s in enumerate(inputs) if i not in known]
+
+    def row(v: jax.Array, *given: jax.Array) -> list[jax.Array]:
+        pool = iter(given)
+        return terms.row(v, values, [known[i] if i in known else next(pool) for i in range(len(inputs))])
+
+    return rest, row
 
 
 def _combinations(local: Sequence[LocalLatent]) -> np.ndarray:
@@ -257,16 +280,26 @@ class _Quadratic:
 
 
 def _parts(
-    latents: Sequence[Latent], reads: Sequence[np.ndarray], quadratic: Callable[[np.ndarray], bool]
+    latents: Sequence[Latent],
+    reads: Sequence[np.ndarray],
+    chosen: Sequence[np.ndarray],
+    quadratic: Callable[[np.ndarray], bool],
 ) -> tuple[ConjugatePart[Any], ...]:
-    """The parts of the approximation, in the order of θ."""
+    """The parts of the approximation, in the order of θ.
+
+    Args:
+        latents: The latents.
+        reads: For each log-density, the coordinates that it may read in some row.
+        chosen: For each log-density, the coordinates that it reads in one row.
+        quadratic: Whether the log joint is jointly quadratic in some coordinates.
+    """
     parts: list[ConjugatePart[Any]] = []
     together: list[list[Latent]] = []
     for latent in latents:
         if not latent.size:
             continue
         if latent.native is not None:
-            parts += _component_parts(latent, reads)
+            parts += _component_parts(latent, chosen)
             continue
         for group in together:
             if quadratic(np.concatenate([other.places for other in (*group, latent)])):

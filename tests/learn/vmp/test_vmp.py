@@ -280,3 +280,19 @@ def test_likelihood_of_rows_leaves_their_latents_out() -> None:
     logs = stats.norm.logpdf(y[None, :, None], values["mu"][:, None], sd[:, None, :, None]).sum(-1)
     exact = np.logaddexp.reduce(logs + np.log(values["weights"])[:, None], -1)
     np.testing.assert_allclose(found.reshape(3, -1), exact, rtol=1e-9)
+
+
+def test_rows_that_select_a_component_by_data_leave_the_components_in_one_part() -> None:
+    """Twelve arms: the evidence is that of twelve Gamma-Poisson models, and the part has two points, not 2^12."""
+
+    def model(arm: Any, y: Any) -> None:
+        rate: Any = numpyro.sample("rate", dist.Gamma(2.0, 3.0).expand([12]).to_event(1))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Poisson(rate[arm]), obs=y)
+
+    rng = np.random.default_rng(1)
+    arm, y = np.arange(30) % 12, rng.poisson(1.0, 30)
+    vmp = adfpp.VMP(model)
+    assert [(p.blocks, p.points) for p in vmp.explain(arm, y).parts] == [(12, 2)]
+    result = vmp.run(KEY, arm, y, progress_bar=False)
+    np.testing.assert_allclose(result.log_evidence, sum(_exact_gamma(y[arm == k]) for k in range(12)), rtol=1e-11)
