@@ -195,7 +195,7 @@ def _with_known_indices(
 
     def row(v: jax.Array, *given: jax.Array) -> list[jax.Array]:
         pool = iter(given)
-        return terms.row(v, values, [known[i] if i in known else next(pool) for i in range(len(inputs))])
+        return terms.row(v, jnp.asarray(values), [known[i] if i in known else next(pool) for i in range(len(inputs))])
 
     return rest, row
 

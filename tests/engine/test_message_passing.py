@@ -74,3 +74,12 @@ def test_batches_of_rows_do_not_change_the_sum(monkeypatch: Any) -> None:
     once = model.message(0, [value], rows, [], weight)
     monkeypatch.setattr(LogJoint, "batch", property(lambda _: 8))
     np.testing.assert_allclose(model.message(0, [value], rows, [], weight), once, rtol=1e-12)
+
+
+def test_hint_of_a_start_decides_the_discrete_value_of_a_row() -> None:
+    value = joint(False).parts[0].initial(np.array([0.2]), np.array([0.7]), float)
+    rows, weight = [jnp.array([1.0, 2.5])], jnp.ones(2)
+    without = joint(False).message(0, [value], rows, [], weight)
+    hint = jnp.array([[0.0, -jnp.inf], [0.0, -jnp.inf]])  # both rows belong to the first value, which is 0
+    np.testing.assert_allclose(joint(True).message(0, [value], rows, [], weight, hint), without, rtol=1e-12)
+    assert abs(float(joint(True).message(0, [value], rows, [], weight)[0]) - float(without[0])) > 0.1
