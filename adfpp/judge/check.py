@@ -416,7 +416,8 @@ def _check_ep(task: _Task, announce: Callable[[str], None]) -> Check:
     if not isinstance(info, VMPInfo if isinstance(task.learner, VMP) else EPInfo):
         kind = type(task.learner).__name__
         raise TypeError(
-            f"check of {kind} takes the result of its run; it got a {type(task.state).__name__} of another learner."
+            f"check of {'an' if kind == 'EP' else 'a'} {kind} takes the result of {kind.lower()}.run; it got a "
+            f"{type(task.state).__name__} of another learner."
         )
     if isinstance(info, VMPInfo) and not info.converged:
         raise ValueError(
