@@ -22,8 +22,8 @@ size, or it is the published data where it is small or comes with scikit-learn o
 `.benchmarks/models-tried`, and runs only what is missing or has changed. The versions are adfpp {adfpp}, JAX {jax} and
 NumPyro {numpyro}, in float64.
 
-{missing}Each model runs in a process of its own: one pass of ADF over the rows in the order of the data, then EP, both with
-default options, then `adfpp.check` on both. A long run of NUTS is the reference where there is one. Errors are in
+{missing}Each model runs in a process of its own: one pass of ADF over the rows in the order of the data, then EP, both
+with default options, then `adfpp.check` on both. A long run of NUTS is the reference where there is one. Errors are in
 unconstrained space: the error of a mean is in NUTS's posterior standard deviations (sd), followed by NUTS's own
 Monte-Carlo standard error (MCSE) of that mean. The ratios are the smallest and the largest of the posterior sds to
 those of NUTS. A posterior is called **right** if all means are within {mean:g} sd and all sds within {width:.0%}, up to
