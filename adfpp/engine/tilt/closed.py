@@ -96,7 +96,7 @@ def normal_tail(
 
 
 @jax.jit
-def _log_scaled_tail(x: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"]]:
+def log_scaled_tail(x: Float[Array, "*n"]) -> tuple[Float[Array, "*n"], Float[Array, "*n"], Float[Array, "*n"]]:
     """(log(Φ(-x) exp(x²/2)), hazard - x, variance) of N(0, 1) restricted to (x, ∞), finite for any x up to ∞."""
     far = x > _TAIL_FROM
     near = jnp.where(far, _TAIL_FROM, x)
@@ -166,7 +166,7 @@ def rosenblatt_tilt(
     z = sign * mean / scale
     x = z + beta * scale  # the moved mean, in sds beyond the boundary
     log_right, mean_right, _, variance_right = normal_tail(z)
-    log_scaled, edge_left, variance_left = _log_scaled_tail(x)
+    log_scaled, edge_left, variance_left = log_scaled_tail(x)
     log_left = jnp.where(
         x > 0, -0.5 * z * z + log_scaled, 0.5 * beta * scale * (x + z) + normal_tail(-jnp.minimum(x, 0.0))[0]
     )
