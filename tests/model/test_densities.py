@@ -204,7 +204,7 @@ def truncated_exactly(y: float, loc: float, scale: float, low: float, high: floa
 def test_truncated_normal_densities_are_finite_wherever_the_mean_is(low: float, high: float) -> None:
     """NumPyro divides by a mass of 0 if the bounds are far from the mean, and a row with such a prior was refused."""
     loc, scale = (a.ravel() for a in np.meshgrid([-300.0, -30.0, -0.5, 0.5, 3.0, 500.0], [0.25, 1.0, 8.0, 65536.0]))
-    bounds = {name: end for name, end in (("low", low), ("high", high)) if math.isfinite(end)}
+    bounds: Any = {name: end for name, end in (("low", low), ("high", high)) if math.isfinite(end)}
     expected = [truncated_exactly(0.5, m, s, low, high) for m, s in zip(loc, scale, strict=True)]
     fn = dist.TruncatedNormal(loc, scale, **bounds)
     np.testing.assert_allclose(log_density(fn, 0.5), expected, rtol=1e-11, atol=1e-11)
