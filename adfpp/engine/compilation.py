@@ -2,11 +2,12 @@
 
 The programs consist of many small loops, and compiling them takes most of the time of a first call. XLA's last
 optimisations take a part of that time, and make these programs no faster, so programs are compiled without them. A
-program that runs only once is compiled as fast as possible.
+program that runs a few times is compiled as fast as possible.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jax.extend.core import find_top_trace
 
 _Options = dict[str, bool | int]
 
-# For programs that run for each row, and for those that run once, whose speed does not matter.
+# For programs that run for each row, and for those that run a few times, whose speed does not matter.
 _OFTEN: _Options = {"xla_backend_optimization_level": 1}
 _ONCE: _Options = {"xla_backend_optimization_level": 0}
 if jaxlib.version.__version_info__ < (0, 11):  # later versions have no such emitters
@@ -35,8 +36,17 @@ def run_once(f: Callable[..., Any], *args: Any) -> Any:
 
     The arrays have values, also if a model is read while a user's function is traced, and so has the result.
     """
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         return jax.jit(f, compiler_options=_options(_ONCE))(*args)
+
+
+def evaluated() -> AbstractContextManager[None]:
+    """A context in which JAX computes values, also if a user's function is being traced.
+
+    Outside of such a function it changes nothing. There ``jax.ensure_compile_time_eval`` would do harm: the constants
+    of each program would be computed one by one, each by a small program of its own.
+    """
+    return jax.ensure_compile_time_eval() if _inside() else nullcontext()
 
 
 class Compiled:
@@ -49,9 +59,9 @@ class Compiled:
         inside: The function as a part of a program that is being traced.
     """
 
-    def __init__(self, f: Callable[..., Any]) -> None:
-        """Compiles nothing before the first call."""
-        self.outermost = jax.jit(f, compiler_options=_options(_OFTEN))
+    def __init__(self, f: Callable[..., Any], seldom: bool = False) -> None:
+        """Compiles nothing before the first call. A function that is called ``seldom`` is compiled fast."""
+        self.outermost = jax.jit(f, compiler_options=_options(_ONCE if seldom else _OFTEN))
         self.inside = jax.jit(f)
 
     def __call__(self, *args: Any) -> Any:

@@ -6,10 +6,10 @@ This is where a new kind of factor, or a new reason for choosing a rule, belongs
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from adfpp.engine.compilation import evaluated
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor, LocalBase, Observation, entered_by_theta
 from adfpp.engine.local_factor import with_local_latents
 from adfpp.engine.tilt import ClosedForm, Index, Moments
@@ -151,7 +151,7 @@ def _without_constant_directions(factor: IntegralFactor, moments: Moments) -> In
 
     trace = factor.trace
     dtype = np.dtype(dtype_of(trace.theta))
-    with jax.ensure_compile_time_eval():  # the model may be read while a user's function is traced
+    with evaluated():  # the model may be read while a user's function is traced
         reduced = reduced_field(log_factor, factor.field_size, factor.count, trace.inputs, dtype)
     if reduced is None:
         return factor

@@ -236,13 +236,17 @@ class ADF(Learner):
         return dict(kwargs), gaps
 
     def _absorb(
-        self, call: Call, state: ADFState, rows: list[DataArray], gaps: Any, count: int
+        self, call: Call, state: ADFState, rows: list[DataArray], gaps: Any, count: int, longest: int = 0
     ) -> tuple[ADFState, ADFInfo]:
-        """Pads the rows to a power of two, absorbs them, and cuts the info to their number."""
+        """Pads the rows to a power of two, absorbs them, and cuts the info to their number.
+
+        Padding costs memory alone. All chunks of a stream are padded like its ``longest``, because another length would
+        have to be compiled.
+        """
         if gaps is not None:
             gaps = checked_gaps(gaps, count, state.clock.dtype)
         absorb, shared = call.program.compiled(_absorb, self.motion), call.shared
-        length = 1 << (count - 1).bit_length()
+        length = 1 << (max(count, longest) - 1).bit_length()
         if length == count or any(isinstance(a, Tracer) for a in (*rows, state.belief.mean)):
             return absorb(state, rows, shared, gaps, count)
         rows = [padded(a, length) for a in rows]
@@ -317,6 +321,7 @@ class ADF(Learner):
             gaps = checked_gaps(gaps, total, state.clock.dtype)
         order = np.asarray(jax.random.permutation(shuffle_key, total)) if shuffle else None
         chunk = chunk_size or suitable_chunk(rows, total)
+        longest = min(chunk, total, snapshots or total)
         log = Log(info, total, order)
         recorder = Recorder(snapshots) if snapshots is not None else None
         start = prior
@@ -334,7 +339,8 @@ class ADF(Learner):
                 some = slice(first, stop) if order is None else order[first:stop]
                 taken = [a[some] for a in rows]
                 with interruptible(first, total):
-                    new, now = self._absorb(call, state, taken, None if gaps is None else gaps[some], stop - first)
+                    own_gaps = None if gaps is None else gaps[some]
+                    new, now = self._absorb(call, state, taken, own_gaps, stop - first, longest)
                     now = jax.device_get(now)
                 state = new
                 log.add(now, first)

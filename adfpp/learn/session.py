@@ -16,6 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from numpyro.distributions import Distribution
 
+from adfpp.engine.compilation import evaluated
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import Moments
 from adfpp.learn.posterior import GivenPrior, Posterior
@@ -301,7 +302,7 @@ class Session:
         """Computes the prior, and the belief before any row in new buffers. The arguments are those of ``prior``."""
         _refuse_traced(call)
         # evaluated, because a user may call init in a function that is traced, and it is kept for later calls
-        with _PROGRAMS.lock, call.entry.lock, jax.ensure_compile_time_eval():
+        with _PROGRAMS.lock, call.entry.lock, evaluated():
             kept = call.entry.start.get(revisited)
             if prior or kept is None or not _same(kept[0], call.shared):
                 program = call.program

@@ -9,12 +9,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to
 
-from adfpp.engine.compilation import run_once
 from adfpp.engine.factor import IntegralFactor
 from adfpp.engine.trace import differ
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import AnyDistribution, is_improper
 from adfpp.model.latents import theta_in_support
+from adfpp.model.priors import prior_draws
 from adfpp.model.program import Program
 from adfpp.model.refusals import one_row_advice
 from adfpp.model.visit import READING, Sampled
@@ -75,10 +75,9 @@ class RowCheck:
         """Values of θ: random ones near 0 and draws from the prior."""
         program, rng = self.program, np.random.default_rng(3)
         near = [theta_in_support(program.latents, rng, program.size) for _ in range(_EACH)]
-        draw = jax.vmap(program.prior_sampler(shared))
         try:
             with READING:
-                drawn = np.asarray(run_once(draw, jax.random.split(jax.random.key(11), _EACH)), float)
+                drawn = prior_draws(program.prior_sampler(shared), _EACH, seed=11)
         except NotImplementedError:  # an improper prior, or a distribution of the user's that draws nothing
             return np.array(near)
         return np.concatenate([near, drawn[np.isfinite(drawn).all(1)]])
@@ -90,9 +89,9 @@ class RowCheck:
             ModelError: When rows do not add up, or the prior changes with them.
         """
         program, length = self.program, len(rows[0])
-        theta = jnp.asarray(np.asarray(thetas, float), program.dtype)
+        theta = np.asarray(thetas, program.dtype)
         local = self._local_values(length)
-        both = program.compiled(_both_ways)
+        both = program.compiled(_both_ways, seldom=True)
         compared = False
         for i in range(len(theta)):
             one, batch = jax.device_get(both(theta[i], local, list(rows), list(shared)))
@@ -101,7 +100,7 @@ class RowCheck:
         return compared
 
     def _compare_reduced(
-        self, theta: jax.Array, rows: Sequence[np.ndarray | jax.Array], shared: Sequence[ArrayLike]
+        self, theta: np.ndarray, rows: Sequence[np.ndarray | jax.Array], shared: Sequence[ArrayLike]
     ) -> None:
         """Compares log-densities with whole and reduced fields: those that are constant in some directions.
 
@@ -111,7 +110,7 @@ class RowCheck:
         of_rows, of_priors = _reduced(program)
         if not of_rows and not of_priors:
             return
-        found = program.compiled(_with_reduced, bool(of_priors))(theta, list(rows), list(shared))
+        found = program.compiled(_with_reduced, bool(of_priors), seldom=True)(theta, list(rows), list(shared))
         names = [f"observation {f.name!r}" for f in of_rows] + [f"the prior of {f.name!r}" for f in of_priors]
         for name, values in zip(names, found, strict=True):
             whole, reduced, _ = values
@@ -135,7 +134,7 @@ class RowCheck:
             out[s.name] = u.astype(self.program.dtype) if s.support is None else rng.choice(s.support, shape)
         return out
 
-    def _compare(self, theta: jax.Array, one: "_Logs", batch: "_Logs") -> bool:
+    def _compare(self, theta: np.ndarray, one: "_Logs", batch: "_Logs") -> bool:
         tolerance = 1e-8 if self.program.dtype == jnp.float64 else 1e-3
         compared = 0
         for name, alone in one.observations.items():
@@ -167,9 +166,9 @@ class RowCheck:
             )
         return compared >= 2
 
-    def _words(self, theta: jax.Array) -> str:
+    def _words(self, theta: np.ndarray) -> str:
         """The latents' values in words."""
-        values = {n: np.ravel(np.asarray(a, float)) for n, a in self.program.constrain(theta).items()}
+        values = {n: np.ravel(np.asarray(a, float)) for n, a in self.program.constrain(jnp.asarray(theta)).items()}
         words = [
             f"{name} = {a[0]:.4g}" if len(a) == 1 else f"{name} = [{a[0]:.4g}, …]"
             for name, a in values.items()

@@ -3,7 +3,8 @@
 NumPyro computes the densities of gamma, beta, and related distributions as differences of log-gamma functions. If a
 concentration is large, these are large numbers with a small difference: in float32 the log probability of a count may
 come out as +16,000. ``log_density`` replaces them by forms whose terms are as small as the result. A distribution that
-is not listed here keeps its own ``log_prob``.
+is not listed here keeps its own ``log_prob``. A truncated normal distribution is divided by the mass between its
+bounds. NumPyro computes it as a difference, which is 0 if the bounds are far from the mean, or close together.
 
 ``unconstrained_log_density`` gives the density of the unconstrained number. It does not need the constrained value,
 which a dtype rounds to a bound or to infinity long before the tail of a vague prior ends.
@@ -28,6 +29,7 @@ from adfpp.engine.families.product.gamma_functions import (
     peak_height,
     stirling_rest,
 )
+from adfpp.engine.tilt.closed import log_scaled_tail, normal_tail
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _LARGE = 100.0  # up to here the log-gamma function is below 400, and a difference of two loses three digits at most
@@ -40,7 +42,9 @@ LogDensity = Callable[[AnyDistribution, jax.Array], jax.Array]
 def log_density(fn: AnyDistribution, value: ArrayLike) -> jax.Array:
     """The log-density of a distribution at a value, in the shape that its ``log_prob`` has."""
     form = _FORMS.get(type(fn))
-    if form is None or not any(_may_be_large(getattr(fn, name)) for name in form[1]):
+    if form is None or (form[1] and not any(_may_be_large(getattr(fn, name)) for name in form[1])):
+        return fn.log_prob(value)
+    if type(fn) in _TRUNCATED and type(fn.base_dist) is not dist.Normal:
         return fn.log_prob(value)
     value = jnp.asarray(value)
     return form[0](fn, value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float))
@@ -162,7 +166,45 @@ def _student(fn: AnyDistribution, x: jax.Array) -> jax.Array:
     return height - 0.5 * (df + 1.0) * jnp.log1p(y**2 / df)
 
 
-# the form of each class, and the parameters of log-gamma functions, which may be large
+def _log_mass_above(low: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The log of the standard normal mass above a number, plus ``square / 2``; and this square, 0 or ``low²``."""
+    positive = low > 0.0
+    scaled, _, _ = log_scaled_tail(jnp.where(positive, low, 0.0))
+    whole, *_ = normal_tail(jnp.where(positive, 0.0, -low))
+    return jnp.where(positive, scaled, whole), jnp.where(positive, low * low, 0.0)
+
+
+def _log_mass_between(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same for the mass between two numbers, whose sum is not negative."""
+    above, square = _log_mass_above(low)
+    beyond, far = _log_mass_above(high)
+    ratio = beyond - above - 0.5 * (far - square)
+    width, middle = high - low, 0.5 * (low + high)
+    narrow = width * (1.0 + jnp.abs(middle)) < 1e-2  # the integral of a parabola is exact to rounding
+    density = jnp.log1p((middle * middle - 1.0) * width * width / 24.0) + jnp.log(width) - 0.5 * _LOG_2PI
+    whole = above + jnp.log(-jnp.expm1(jnp.where(narrow, -1.0, ratio)))
+    return jnp.where(narrow, density - 0.5 * (middle * middle - square), whole), square
+
+
+def _truncated(fn: AnyDistribution, x: jax.Array) -> jax.Array:
+    """A normal number between bounds: the bound that is nearer to the mean becomes the lower one, by a reflection."""
+    loc, scale = jnp.asarray(fn.base_dist.loc), jnp.asarray(fn.base_dist.scale)
+    low, high = (
+        (jnp.asarray(getattr(fn, name, end)) - loc) / scale for name, end in (("low", -jnp.inf), ("high", jnp.inf))
+    )
+    y, low, high = jnp.broadcast_arrays((x - loc) / scale, low, high)
+    mirrored = low + high < 0.0
+    y, low, high = (jnp.where(mirrored, a, b) for a, b in ((-y, y), (-high, low), (-low, high)))
+    two_sided = hasattr(fn, "low") and hasattr(fn, "high")
+    mass, square = _log_mass_between(low, high) if two_sided else _log_mass_above(low)
+    # y² - low² as a product, which loses no digits
+    gap = jnp.where(square > 0.0, (y - low) * (y + low), y * y)
+    return -0.5 * gap - mass - jnp.log(scale) - 0.5 * _LOG_2PI
+
+
+_TRUNCATED = (dist.LeftTruncatedDistribution, dist.RightTruncatedDistribution, dist.TwoSidedTruncatedDistribution)
+
+# the form of each class, and the parameters of log-gamma functions, which may be large; without any it is always used
 _FORMS: dict[type, tuple[LogDensity, tuple[str, ...]]] = {
     dist.BetaBinomial: (_beta_binomial, ("concentration1", "concentration0", "total_count")),
     dist.BetaNegativeBinomial: (_beta_negative_binomial, ("concentration1", "concentration0", "n")),
@@ -178,6 +220,7 @@ _FORMS: dict[type, tuple[LogDensity, tuple[str, ...]]] = {
     dist.Chi2: (_gamma, ("concentration",)),
     dist.InverseGamma: (_inverse_gamma, ("concentration",)),
     dist.StudentT: (_student, ("df",)),
+    **dict.fromkeys(_TRUNCATED, (_truncated, ())),
 }
 
 

@@ -92,11 +92,15 @@ class Program:
     def compiled(self) -> Any:
         """``compiled(function, *options)`` is ``function(self, *options, ...)`` as a compiled program.
 
+        With ``seldom=True`` it is compiled fast, for a function that is called a few times only.
+
         All learners of the program share the compiled functions, which live as long as the program. If the program were
         a static argument of ``jax.jit``, they would live as long as the process, and each takes some hundred of the
         65,530 memory maps that Linux allows a process.
         """
-        return lru_cache(_MOST_FUNCTIONS)(lambda function, *options: Compiled(partial(function, self, *options)))
+        return lru_cache(_MOST_FUNCTIONS)(
+            lambda function, *options, seldom=False: Compiled(partial(function, self, *options), seldom)
+        )
 
     # ------------------------------------------------------------------------------------------ identity
 

@@ -22,8 +22,8 @@ size, or it is the published data where it is small or comes with scikit-learn o
 `.benchmarks/models-tried`, and runs only what is missing or has changed. The versions are adfpp {adfpp}, JAX {jax} and
 NumPyro {numpyro}, in float64.
 
-Each model runs in a process of its own: one pass of ADF over the rows in the order of the data, then EP, both with
-default options, then `adfpp.check` on both. A long run of NUTS is the reference where there is one. Errors are in
+{missing}Each model runs in a process of its own: one pass of ADF over the rows in the order of the data, then EP, both
+with default options, then `adfpp.check` on both. A long run of NUTS is the reference where there is one. Errors are in
 unconstrained space: the error of a mean is in NUTS's posterior standard deviations (sd), followed by NUTS's own
 Monte-Carlo standard error (MCSE) of that mean. The ratios are the smallest and the largest of the posterior sds to
 those of NUTS. A posterior is called **right** if all means are within {mean:g} sd and all sds within {width:.0%}, up to
@@ -95,6 +95,7 @@ def page(records: Sequence[Record]) -> str:
     silent = [f"{c.name} ({kind.upper()})" for c, r in ran for kind in ("adf", "ep") if _silent(r, kind)]
     return _TEXT.format(
         count=len(pairs),
+        missing=_missing(pairs),
         **(records[0]["versions"] if records else {"adfpp": "", "jax": "", "numpyro": ""}),
         mean=run.MEAN,
         width=run.SD,
@@ -110,6 +111,16 @@ def page(records: Sequence[Record]) -> str:
         table="\n".join(line for case, r in ran for line in _lines(case, r)),
         refused="\n".join(_refusal(case, r) for case, r in pairs if r["outcome"] != RAN),
     )
+
+
+def _missing(pairs: Sequence[tuple[Case, Record]]) -> str:
+    """A paragraph that names the cases without a result."""
+    tried = {case.name for case, _ in pairs}
+    names = [case.name for case in CASES if case.name not in tried]
+    if not names:
+        return ""
+    verb = "has" if len(names) == 1 else "have"
+    return f"{len(names)} of the {len(CASES)} models in the list {verb} not been run: {'; '.join(names)}.\n\n"
 
 
 def _silent(record: Record, kind: str) -> bool:

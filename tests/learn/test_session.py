@@ -1,6 +1,7 @@
 """Calls are bound to programs: shared where they may be, read anew where they must be, and foreign states refused."""
 
 import threading
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -54,6 +55,31 @@ def test_a_state_of_another_model_is_refused() -> None:
     with pytest.raises(adfpp.ModelError, match="bounds"):
         other.update(begun, x[:, 0], 10.0, y=x[:, 1])
     np.testing.assert_allclose(other.get_posterior(begun).mean()["p"], 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "visit"), [("ADF", "adf", "_absorb"), ("EP", "ep.sweeps", "visit_in_order")]
+)
+def test_the_last_chunk_of_a_run_needs_no_program_of_its_own(
+    name: str, module: str, visit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """19 rows in chunks of 8 are visited by one program, and the result is that of one chunk."""
+    x, y, _ = models.rows(2, 19)
+    runs, compiled = [], None
+
+    def model(x: Any, y: Any = None) -> None:
+        models.linear(x, y)
+
+    for chunk in (32, 8):
+        monkeypatch.setattr(f"adfpp.learn.{'adf' if name == 'ADF' else 'ep.ep'}.suitable_chunk", lambda *_, c=chunk: c)
+        learner = getattr(adfpp, name)(model)
+        runs.append(learner.run(KEY, x, y=y, progress_bar=False))
+        program = learner.session.latest
+        assert program is not None
+        options = (learner.motion,) if name == "ADF" else ()
+        compiled = program.compiled(getattr(import_module(f"adfpp.learn.{module}"), visit), *options)
+    assert compiled is not None and compiled.outermost._cache_size() == 2  # for 32 rows and for 8
+    np.testing.assert_allclose(runs[1].state.belief.mean, runs[0].state.belief.mean, rtol=1e-9)
 
 
 def test_two_learners_of_one_model_share_what_is_read_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Log-densities against mpmath with 50 digits, in both precisions, for moderate and extreme parameters."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -185,3 +186,32 @@ def test_a_vague_concentration_does_not_make_counts_certain(x64: bool) -> None:
     assert not np.asarray(result.info.status).any() and (np.asarray(result.info.log_z) < 0).all()
     for name, value in expected.items():
         assert abs(float(mean[name]) - value) < 0.1 * float(sd[name]), (name, mean[name], value)
+
+
+def truncated_exactly(y: float, loc: float, scale: float, low: float, high: float) -> float:
+    """The log-density of a truncated normal distribution, with 400 digits."""
+    if low + high > 2.0 * loc or high == math.inf:
+        a, b = (mpmath.mpf(low) - loc) / scale, (mpmath.mpf(high) - loc) / scale
+    else:
+        a, b = (loc - mpmath.mpf(high)) / scale, (loc - mpmath.mpf(low)) / scale
+    with mpmath.workdps(400):
+        mass = (mpmath.erfc(a / mpmath.sqrt(2)) - mpmath.erfc(b / mpmath.sqrt(2))) / 2
+        square = ((mpmath.mpf(y) - loc) / scale) ** 2
+        return float(-square / 2 - mpmath.log(scale) - mpmath.log(2 * mpmath.pi) / 2 - mpmath.log(mass))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-math.inf, 1.5), (0.0, 1.5), (0.25, 0.75)])
+def test_truncated_normal_densities_are_finite_wherever_the_mean_is(low: float, high: float) -> None:
+    """NumPyro divides by a mass of 0 if the bounds are far from the mean, and a row with such a prior was refused."""
+    loc, scale = (a.ravel() for a in np.meshgrid([-300.0, -30.0, -0.5, 0.5, 3.0, 500.0], [0.25, 1.0, 8.0, 65536.0]))
+    bounds: Any = {name: end for name, end in (("low", low), ("high", high)) if math.isfinite(end)}
+    expected = [truncated_exactly(0.5, m, s, low, high) for m, s in zip(loc, scale, strict=True)]
+    fn = dist.TruncatedNormal(loc, scale, **bounds)
+    np.testing.assert_allclose(log_density(fn, 0.5), expected, rtol=1e-11, atol=1e-11)
+    assert np.isinf(np.asarray(fn.log_prob(0.5))).any()
+
+
+def test_other_truncated_distributions_keep_their_density() -> None:
+    """The forms are those of a normal distribution."""
+    fn = dist.LeftTruncatedDistribution(dist.Cauchy(0.3, 2.0), 0.0)
+    np.testing.assert_array_equal(log_density(fn, 0.5), fn.log_prob(0.5))

@@ -400,9 +400,17 @@ def diagonal_of_bracket(q: jax.Array, root: jax.Array) -> jax.Array:
     outside = jnp.maximum(1.0 - share, 0.0)
     if root.shape[0] == 1:
         # The shares add up to 1: if one is near 1, the sum of the others is accurate, and its difference from 1 is not.
-        outside = jnp.where(share > 0.5, jnp.sum(jnp.where(share > 0.5, 0.0, share)), outside)
+        others = jax.lax.cond(
+            narrows(root), lambda: jnp.sum(jnp.where(share > 0.5, 0.0, share)), lambda: 0.0 * root[0, 0]
+        )
+        outside = jnp.where(narrows(root) & (share > 0.5), others, outside)
     turned = root.T @ q
     return outside + jnp.sum(turned * turned, 0)
+
+
+def narrows(root: jax.Array) -> jax.Array:
+    """Whether a factor narrows its field by so much that rounding errors and underflow have to be looked for."""
+    return jnp.any(jnp.sum(root * root, 0) < 0.01)
 
 
 def expressible(scale: jax.Array, root: jax.Array) -> jax.Array:

@@ -30,11 +30,14 @@ from adfpp.engine.families.base import (
     diagonal_of_bracket,
     field_of,
     mean_of_blocks,
+    narrows,
     variances_of_blocks,
 )
 from adfpp.engine.linalg import whiten
 from adfpp.engine.sites import least_pivot
 from adfpp.engine.tilt import Index, Message
+
+_FAR = 1e8  # a shift of the field's mean, in its sds, after which a mean may be infinite
 
 
 class Taken(NamedTuple, Generic[BeliefT]):
@@ -201,9 +204,15 @@ class IndependentGaussian(InTheta[Belief], Gaussian):
         tilted: Any = answer.tilted
         moved = self._moved(taken.belief, taken.field, tilted.shift, tilted.root)
         before, tiny = taken.belief.scale, float(jnp.finfo(moved.scale.dtype).tiny)
-        # the precision, of which sites consist, must not overflow
-        proper = jnp.all((moved.scale * moved.scale > tiny) | (before * before <= tiny))
-        return moved, proper & jnp.all(jnp.isfinite(moved.mean))
+
+        def proper() -> jax.Array:
+            """Whether no mean is infinite, and no precision, of which sites consist."""
+            kept = (moved.scale * moved.scale > tiny) | (before * before <= tiny)
+            return jnp.all(kept) & jnp.all(jnp.isfinite(moved.mean))
+
+        # looking at each number would take half as long as the rest of the update
+        extreme = narrows(tilted.root) | jnp.any(jnp.abs(tilted.shift) > _FAR)
+        return moved, jax.lax.cond(extreme, proper, lambda: jnp.ones((), bool))
 
     @override
     def message(self, taken: Taken[Belief], message: Message) -> jax.Array:

@@ -177,7 +177,7 @@ def _hidden(
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number of points, so that 0 is not one of them; up to ±332 sd
 _LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
-_MAX_ZOOMS = 7  # each reduces the bracket to 2/49 of its width or less, and all of them to 1e-9
+_MAX_ZOOMS = 7  # each reduces the bracket to 2/47 of its width or less, and all of them to 1e-9
 
 
 def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -283,7 +283,7 @@ class _Framing(NamedTuple):
     """
 
     stage: Int[Array, ""]
-    points: Float[Array, " n"]
+    points: Float[Array, "2 n"]
     bracket: Float[Array, "3"]
     around: Float[Array, "3"]
     zooms: Int[Array, ""]
@@ -309,22 +309,20 @@ def frame(
     grid, ladder = jnp.asarray(_GRID, dtype), jnp.asarray(_LADDER, dtype)
     points = jnp.concatenate([grid, known])
     half = max(len(_LADDER), (len(points) + 1) // 2)
-    inner = jnp.linspace(0.0, 1.0, half + 2, dtype=dtype)[1:-1]
-
-    def padded(a: Float[Array, " n"]) -> Float[Array, " all"]:
-        return jnp.pad(a, (0, 2 * half - len(a)))
+    shares = jnp.stack([jnp.arange(half, dtype=dtype) / half, jnp.linspace(0.0, 1.0, half, dtype=dtype)])
+    signs = jnp.asarray([[1.0], [-1.0]], dtype)
+    rungs = jnp.pad(ladder, (0, half - len(ladder)))
 
     def top_of(framing: _Framing) -> tuple[Float[Array, ""], Float[Array, ""]]:
         highest = jnp.argmax(framing.around)
         return framing.bracket[highest], framing.around[highest]
 
-    def ladder_of(framing: _Framing) -> Float[Array, " rungs"]:
+    def step_of(framing: _Framing) -> Float[Array, ""]:
         bracket = framing.bracket
-        least = jnp.abs(top_of(framing)[0]) * 4 * float(jnp.finfo(dtype).eps)
-        return jnp.maximum(bracket[2] - bracket[0], least) * ladder
+        return jnp.maximum(bracket[2] - bracket[0], jnp.abs(top_of(framing)[0]) * 4 * float(jnp.finfo(dtype).eps))
 
-    def on_grid(framing: _Framing, logs: Float[Array, " n"]) -> _Framing:
-        heights = logs[: len(points)]
+    def on_grid(framing: _Framing, logs: Float[Array, "2 n"]) -> _Framing:
+        heights = logs.reshape(-1)[: len(points)]
         at = points[jnp.argmax(heights)]
         low = jnp.max(jnp.where(points < at, points, 2.0 * _GRID[0]))
         high = jnp.min(jnp.where(points > at, points, 2.0 * _GRID[-1]))
@@ -332,49 +330,44 @@ def frame(
         around = jnp.full(3, -jnp.inf, dtype).at[1].set(jnp.max(heights))
         return framing._replace(bracket=jnp.stack([low, at, high]), around=around, heights=heights)
 
-    def in_bracket(framing: _Framing, logs: Float[Array, " n"]) -> _Framing:
-        def sorted_with(ends: Float[Array, "3"], new: Float[Array, " n"]) -> Float[Array, " all"]:
-            return jnp.concatenate([ends[:1], new[:half], ends[1:2], new[half:], ends[2:]])
-
-        all_logs = sorted_with(framing.around, logs)
-        first = jnp.clip(jnp.argmax(all_logs) - 1, 0, 2 * half)
-        bracket, around = (
-            jax.lax.dynamic_slice_in_dim(a, first, 3) for a in (sorted_with(framing.bracket, framing.points), all_logs)
-        )
+    def in_bracket(framing: _Framing, logs: Float[Array, "2 n"]) -> _Framing:
+        first = jnp.clip(jnp.argmax(logs) - 1, 0, logs.size - 3)
+        bracket, around = (jax.lax.dynamic_slice_in_dim(a.reshape(-1), first, 3) for a in (framing.points, logs))
         return framing._replace(bracket=bracket, around=around, zooms=framing.zooms + 1)
 
     def search(framing: _Framing) -> _Framing:
-        logs = once(log_tilt(framing.points))
+        logs = once(log_tilt(framing.points.reshape(-1))).reshape(2, -1)
         stage = framing.stage
         passes = (on_grid(framing, logs), in_bracket(framing, logs))
         new = jax.tree.map(lambda a, b, c: jnp.where(stage == 0, a, jnp.where(stage == 1, b, c)), *passes, framing)
-        low, middle, high = new.bracket
-        inside = jnp.concatenate([low + (middle - low) * inner, middle + (high - middle) * inner])
-        peak, steps = top_of(new)[0], ladder_of(new)
+        low = new.bracket[:2, None]  # the ends and the middle are evaluated again, so that all points are in order
+        inside = low + (new.bracket[1:, None] - low) * shares
+        on_ladder = top_of(new)[0] + signs * (step_of(new) * rungs)
         zoom = (new.around[1] - jnp.min(new.around) > 2.0) & (new.zooms < _MAX_ZOOMS)
         last = stage == _ON_LADDER
         return new._replace(
             stage=jnp.where(last, _ENDED, jnp.where(zoom, _IN_BRACKET, _ON_LADDER)),
-            points=jnp.where(zoom, inside, padded(jnp.concatenate([peak + steps, peak - steps]))),
-            sides=jnp.where(last, logs[: 2 * len(_LADDER)].reshape(2, -1), new.sides),
+            points=jnp.where(zoom, inside, on_ladder),
+            sides=jnp.where(last, logs[:, : len(ladder)], new.sides),
         )
 
     zeros, blank = jnp.zeros(3, dtype), jnp.zeros((2, len(_LADDER)), dtype)
-    start = _Framing(jnp.asarray(_ON_GRID), padded(points), zeros, zeros, jnp.asarray(0), 0.0 * points, blank)
+    first = jnp.pad(points, (0, 2 * half - len(points))).reshape(2, half)
+    start = _Framing(jnp.asarray(_ON_GRID), first, zeros, zeros, jnp.asarray(0), 0.0 * points, blank)
     framing = jax.lax.while_loop(lambda framing: framing.stage < _ENDED, search, start)
     peak, top = top_of(framing)
-    steps, sides, heights = ladder_of(framing), framing.sides, framing.heights
+    steps, sides, heights = step_of(framing) * ladder, framing.sides, framing.heights
 
     visible = (
         38.0 if dtype == jnp.float64 else 20.0
     )  # a larger drop of the log contributes nothing to a sum in this dtype
-    rungs = jnp.arange(1, len(_LADDER) + 1)
+    numbers = jnp.arange(1, len(_LADDER) + 1)
     # a heavy tail contributes to the variance in proportion to the squared distance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
 
     def reach(heights: Float[Array, "2 rungs"], drop: float) -> Float[Array, "2"]:
         """On each side, the first rung beyond which these heights stay lower than the peak by ``drop``."""
-        rung = jnp.max(jnp.where(heights > top - drop, rungs, 0), -1)
+        rung = jnp.max(jnp.where(heights > top - drop, numbers, 0), -1)
         return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
 
     near, far = reach(sides, 2.0), reach(sides + weight, visible)
@@ -402,7 +395,6 @@ class _Panels(NamedTuple):
     edges: Float[Array, "P 2"]
     sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each panel, v the distance from the peak
     errors: Float[Array, "P 3"]
-    measured: Int[Array, ""]  # how many of the first panels have been integrated
     used: Int[Array, ""]
 
 
@@ -415,9 +407,9 @@ def _integrate(
     max_panels: int,
     tol: float,
 ) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
-    """Integrates adaptively: halves the panel with the largest error until the sum of the errors is small enough.
+    """Integrates adaptively: halves the panels with the largest errors until the sum of the errors is small enough.
 
-    The first panels are integrated in pairs, as the halves are, so that the program contains the tilt once.
+    As many panels are halved together as there are first ones, so that the program contains the tilt once.
 
     Returns:
         The log of the unit, the integrals of 1, v, v² in this unit and their errors, v the distance from the peak.
@@ -435,13 +427,14 @@ def _integrate(
     def measure(edges: Float[Array, "p 2"]) -> tuple[Float[Array, "p 3"], Float[Array, "p 3"]]:
         """The sums and errors of panels."""
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
-        u = middle[:, None] + half[:, None] * nodes
+        u = middle + half * nodes[:, None]  # panels are the last axis, along which XLA vectorises the sums
         logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
-        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half[:, None])
+        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half)
         v = u - peak
-        powers = once(jnp.stack([density, density * v, density * v * v], 1))
-        # written as a sum, because a small matrix product would be a slow library call in the loop over rows
-        fine, coarse, first, last = (jnp.sum(powers[:, :, :-2] * w, -1) for w in weights)
+        powers = [once(density), once(density * v), once(density * v * v)]
+        # written as sums, because a small matrix product would be a slow library call in the loop over rows
+        fine, coarse, first, last = (jnp.stack([jnp.sum(a[:-2] * w[:, None], 0) for a in powers], -1) for w in weights)
+        ends = [jnp.stack([a[i] for a in powers], -1) for i in (-2, -1)]
         size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
         gap = jnp.abs(fine - coarse)
         # the Kronrod sum is much more accurate than the Gauss sum, hence the usual power 3/2
@@ -449,7 +442,7 @@ def _integrate(
         error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
         # the ends of a panel are not nodes: if the values there differ from the polynomial through the nodes, there may
         # be a peak between the end and the last node
-        error = error + 0.005 * (jnp.abs(powers[:, :, -2] - first) + jnp.abs(powers[:, :, -1] - last))
+        error = error + 0.005 * (jnp.abs(ends[0] - first) + jnp.abs(ends[1] - last))
         flat = half <= 8.0 * eps * jnp.abs(middle)
         return fine, jnp.where(flat[:, None], 0.0, error)
 
@@ -460,28 +453,37 @@ def _integrate(
         return jnp.max(errors / scale, -1)
 
     count = edges.shape[0] - 1
-    room = count + max_panels
-    given = jnp.zeros((room, 2), dtype).at[:count].set(jnp.stack([edges[:-1], edges[1:]], -1))
+    split = (count + 1) // 2  # how many panels are halved together
+    room = 2 * split + max_panels
+    given = jnp.full((room, 2), edges[-1]).at[:count].set(jnp.stack([edges[:-1], edges[1:]], -1))
     blank = jnp.zeros((room, 3), dtype)
-    start = _Panels(given, blank, blank, jnp.asarray(0), jnp.asarray(count))
+    start = _Panels(given, blank, blank, jnp.asarray(0))
 
     def unfinished(panels: _Panels) -> Bool[Array, ""]:
         inaccurate = judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol
-        return (panels.measured < count) | (inaccurate & (panels.used < room))
+        return (panels.used == 0) | (inaccurate & (panels.used + split <= room))
 
-    def two_more(panels: _Panels) -> _Panels:
-        first = panels.measured < count
-        worst = jnp.argmax(judged(panels.errors, panels.sums))
-        a, b = jax.lax.dynamic_index_in_dim(panels.edges, worst, keepdims=False)
+    def more(panels: _Panels) -> _Panels:
+        first = panels.used == 0
+        inaccuracy, worst = judged(panels.errors, panels.sums), []
+        for _ in range(split):
+            worst.append(jnp.argmax(inaccuracy))
+            inaccuracy = jax.lax.dynamic_update_index_in_dim(inaccuracy, -1.0, worst[-1], 0)
+        places = [jnp.where(first, i, w) for i, w in enumerate(worst)]
+        index = jax.lax.dynamic_index_in_dim
+        a, b = jnp.stack([index(panels.edges, w, keepdims=False) for w in worst]).T
         middle = 0.5 * (a + b)
-        halves = jnp.stack([jnp.stack([a, middle]), jnp.stack([middle, b])])
-        # after an odd number of first panels comes an empty one, whose place the first new panel takes
-        two = jnp.where(first, jax.lax.dynamic_slice_in_dim(panels.edges, panels.measured, 2), halves)
-        new = (two, *measure(two))
-        places = jnp.where(first, panels.measured, worst), jnp.where(first, panels.measured + 1, panels.used)
-        put = jax.lax.dynamic_update_index_in_dim
-        both = [put(put(old, n[0], places[0], 0), n[1], places[1], 0) for old, n in zip(panels[:3], new, strict=True)]
-        return _Panels(both[0], both[1], both[2], panels.measured + 2, panels.used + jnp.where(first, 0, 1))
+        halves = jnp.concatenate([jnp.stack([a, middle], -1), jnp.stack([middle, b], -1)])
+        edges = jnp.where(first, panels.edges[: 2 * split], halves)
+        new = (edges, *measure(edges))
+        used = jnp.where(first, split, panels.used)
+        put = jax.lax.dynamic_update_slice_in_dim
+        both = []
+        for old, n in zip(panels[:3], new, strict=True):
+            for i, place in enumerate(places):
+                old = put(old, n[i : i + 1], place, 0)
+            both.append(put(old, n[split:], used, 0))
+        return _Panels(both[0], both[1], both[2], used + split)
 
-    done = jax.lax.while_loop(unfinished, two_more, start)
+    done = jax.lax.while_loop(unfinished, more, start)
     return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)

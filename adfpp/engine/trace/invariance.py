@@ -21,7 +21,10 @@ from adfpp.engine.compilation import run_once
 from adfpp.engine.derivatives import gradient, jacobian
 from adfpp.engine.trace.interpret import Variable, dtype_of, shape_of
 
-_FIELDS, _DRAWS, _ELEMENTS = 4, 6, 8
+_FIELDS, _ELEMENTS = 4, 8
+# Of an integer of a row, which may be a label or an index: small values more often, because large ones may not exist.
+_INTEGERS = (0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+_DRAWS = len(_INTEGERS)
 _WIDTHS = (1.0, 2.0, 4.0)  # of the fields at which values are compared; wider ones lose digits
 _TOGETHER = 64  # elements whose gradients are computed at once: each may take as much memory as the whole row
 _FEWEST = 3  # finite gradients for each number of the field, below which nothing is concluded
@@ -57,7 +60,7 @@ def reduced_field(
         dtype: The dtype of θ.
     """
     rng = np.random.default_rng(17)
-    drawn = [np.stack([_random(rng, v, kind) for kind in range(_DRAWS)]) for v in inputs]
+    drawn = [_random(rng, v) for v in inputs]
     fields = jnp.asarray(rng.normal(size=(_DRAWS, _FIELDS, size)), dtype)
     elements = np.unique(np.linspace(0, count - 1, _ELEMENTS).round().astype(int))
 
@@ -166,13 +169,16 @@ def _echelon(rows: Float[np.ndarray, "d k"]) -> Float[np.ndarray, "d k"]:
     return np.where(np.abs(rows - whole) < 1e-6, whole, rows)
 
 
-def _random(rng: np.random.Generator, variable: Variable, kind: int) -> ArrayLike:
-    """A random array for an input; its kind is one of several, because a likelihood may take only one of them."""
-    shape, dtype = shape_of(variable), dtype_of(variable)
+def _random(rng: np.random.Generator, variable: Variable) -> np.ndarray:
+    """Random arrays for an input, of several kinds, because a likelihood may take only one of them."""
+    shape, dtype = (_DRAWS, *shape_of(variable)), dtype_of(variable)
     if not (jnp.issubdtype(dtype, jnp.number) or dtype == np.bool_):
         return np.zeros(shape, np.uint32)
     if dtype == np.bool_:
         return np.ones(shape, bool)
-    if kind % 3 == 2 or not jnp.issubdtype(dtype, jnp.inexact):
-        return rng.integers(0, 3 if kind < 3 else 13, shape).astype(dtype)
-    return (rng.normal(size=shape) if kind % 3 == 0 else rng.uniform(0.1, 0.9, shape)).astype(dtype)
+    numbers = np.broadcast_to(np.reshape(_INTEGERS, (-1, *[1] * (len(shape) - 1))), shape)
+    whole = rng.permuted(numbers, axis=0)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return whole.astype(dtype)
+    kinds = (rng.normal(size=shape), rng.uniform(0.1, 0.9, shape), whole)
+    return np.stack([kinds[i % 3][i] for i in range(_DRAWS)]).astype(dtype)

@@ -201,6 +201,7 @@ def pruned(f: Callable[..., Sequence[ArrayLike]], theta: Shaped, *inputs: Shaped
     """
     traced = flattened(f, theta, *inputs, look_inside=False)
 
+    @jax.jit  # so that JAX traces it once, and not at each of its calls
     def outputs(theta: ArrayLike, *inputs: ArrayLike) -> list[Value]:
         env = traced.environment(inputs) | {traced.theta: theta}
         evaluate(traced.equations, env)

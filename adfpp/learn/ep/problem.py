@@ -151,9 +151,13 @@ class Problem:
         return np.asarray(jax.random.permutation(jax.random.fold_in(self.rng_key, self.orders), self.total))
 
     def chunks(
-        self, order: np.ndarray | None = None, size: int | None = None
+        self, order: np.ndarray | None = None, size: int | None = None, alike: bool = False
     ) -> Iterator[tuple[Where, list[DataArray], int]]:
-        """Gives chunks of rows: (their places, their arrays padded to a power of two, their number)."""
+        """Gives chunks of rows: (their places, their arrays padded to a power of two, their number).
+
+        With ``alike`` the last one is padded like the others, so that nothing has to be compiled for another length. A
+        program that visits rows in order takes no time for padding, but one that computes all rows at once does.
+        """
         size = min(size or self.chunk, self.chunk)
         total = self.total if order is None else len(order)
         if order is None and total <= size:
@@ -164,17 +168,18 @@ class Problem:
         for start in range(0, total, size):
             where: Where = slice(start, min(start + size, total)) if order is None else order[start : start + size]
             count = min(size, total - start)
-            yield where, [padded(a[where], padded_length(count)) for a in self.rows], count
+            length = padded_length(min(size, total) if alike else count)
+            yield where, [padded(a[where], length) for a in self.rows], count
 
-    def sites_of(self, sites: Sequence[np.ndarray], where: Where, count: int) -> Sites:
-        """The sites of a chunk, padded."""
-        return tuple(padded(a[where], padded_length(count)) for a in sites)
+    def sites_of(self, sites: Sequence[np.ndarray], where: Where, length: int) -> Sites:
+        """The sites of a chunk, padded to this length."""
+        return tuple(padded(a[where], length) for a in sites)
 
-    def draws(self, where: Where, count: int) -> Draws | None:
+    def draws(self, where: Where, length: int) -> Draws | None:
         """Keys of a chunk. A row has the same random points in every sweep; otherwise its site would never converge."""
         if self.draw_key is None:
             return None
-        return Draws(self.draw_key, padded(np.arange(self.total)[where], padded_length(count)))
+        return Draws(self.draw_key, padded(np.arange(self.total)[where], length))
 
     def exchange(self, damping: float) -> Exchange:
         """The power and the damping with which sites are exchanged."""
@@ -190,8 +195,9 @@ class Problem:
         self, belief: Any, sites: Sequence[np.ndarray], info: VisitInfo, order: np.ndarray, damping: float
     ) -> Any:
         """Visits rows one after the other in this order, and writes to ``sites`` and ``info``."""
-        for where, rows, count in self.chunks(order):
-            own, exchange, draws = self.sites_of(sites, where, count), self.exchange(damping), self.draws(where, count)
+        for where, rows, count in self.chunks(order, alike=True):
+            length, exchange = len(rows[0]), self.exchange(damping)
+            own, draws = self.sites_of(sites, where, length), self.draws(where, length)
             visit = self.program.compiled(sweeps.visit_in_order)
             belief, new, now = visit(belief, rows, self.shared, own, exchange, count, draws)
             put(sites, new, where, count)
@@ -203,7 +209,7 @@ class Problem:
         self, belief: Belief, where: Where, rows: Sequence[DataArray], count: int, sites: Sequence[DataArray]
     ) -> tuple[Sites, VisitInfo, Summed]:
         """Computes the new sites of a chunk, with all cavities from one belief."""
-        power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, count)
+        power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, len(rows[0]))
         propose = self.program.compiled(sweeps.propose_sites)
         return propose(belief, rows, self.shared, tuple(sites), power, count, draws)
 
@@ -212,7 +218,7 @@ class Problem:
         proposed = [np.empty_like(a) for a in sites]
         info, total = self.blank(), None
         for where, rows, count in self.chunks():
-            new, now, summed = self.propose(belief, where, rows, count, self.sites_of(sites, where, count))
+            new, now, summed = self.propose(belief, where, rows, count, self.sites_of(sites, where, len(rows[0])))
             total = summed if total is None else jax.tree.map(jnp.add, total, summed)
             put(proposed, new, where, count)
             put(info, now, where, count)
@@ -227,8 +233,8 @@ class Problem:
     def sum_all(self, belief: Belief, sites: Sequence[np.ndarray], order: np.ndarray | None = None) -> Summed:
         """Sums the sites of all rows, or of the rows in ``order``."""
         total = None
-        for where, rows, count in self.chunks(order):
-            summed = self.sum(belief, rows, count, self.sites_of(sites, where, count))
+        for where, rows, count in self.chunks(order, alike=True):
+            summed = self.sum(belief, rows, count, self.sites_of(sites, where, len(rows[0])))
             total = summed if total is None else jax.tree.map(jnp.add, total, summed)
         assert total is not None
         return total

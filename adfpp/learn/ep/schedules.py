@@ -14,7 +14,7 @@ from adfpp.engine.families import Belief
 from adfpp.engine.status import Status
 from adfpp.learn.ep import sweeps
 from adfpp.learn.ep.iterate import History, Limits, Schedule, Step
-from adfpp.learn.ep.problem import Current, Problem, padded_length, put
+from adfpp.learn.ep.problem import Current, Problem, put
 from adfpp.learn.ep.sweeps import Summed
 
 _LEAST_DAMPING = 0.02  # a step that is damped below this fraction is not worth a sweep
@@ -174,7 +174,7 @@ class Minibatch(EPSchedule):
         before = belief = current.belief
         current.copied_sites()
         for where, rows, count in problem.chunks(problem.order(), size):
-            old = problem.sites_of(current.sites, where, count)
+            old = problem.sites_of(current.sites, where, len(rows[0]))
             proposed, info, _ = problem.propose(belief, where, rows, count, old)
             change = tuple(new - was for new, was in zip(proposed, old, strict=True))
             summed = problem.sum(belief, rows, count, change)
@@ -232,7 +232,7 @@ class Stochastic(EPSchedule):
             rest = Summed(*((1.0 - 1.0 / problem.total) * a for a in tied))
             outside = problem.from_flat(before, rest, current.priors)
         for where, rows, count in problem.chunks(problem.order() if first else None, batch if first else None):
-            empty = tuple(np.zeros((padded_length(count), *a.shape[1:]), a.dtype) for a in current.sites)
+            empty = tuple(np.zeros((len(rows[0]), *a.shape[1:]), a.dtype) for a in current.sites)
             proposed, info, _ = problem.propose(outside, where, rows, count, empty)
             summed = problem.sum(flat, rows, count, proposed)
             total = Summed(*(t + s for t, s in zip(total, summed, strict=True)))

@@ -125,6 +125,8 @@ def _total(a: jax.Array) -> jax.Array:
     return a if a.ndim == 0 else jnp.sum(a)
 
 
-def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int) -> np.ndarray:
+def prior_draws(sampler: Callable[[jax.Array], jax.Array], count: int, seed: int = 5) -> np.ndarray:
     """Draws ``(count, N)`` of θ from its prior, the same in every call."""
-    return np.asarray(run_once(jax.vmap(sampler), jax.random.split(jax.random.key(5), count)), float)
+    return np.asarray(
+        run_once(lambda key: jax.vmap(sampler)(jax.random.split(key, count)), jax.random.key(seed)), float
+    )

@@ -35,8 +35,8 @@ def mislabelled(x: Any, y: Any = None) -> None:
 
 CASES: dict[str, tuple[Any, Any]] = {
     "full": (models.logistic, "full"),
-    "diagonal": (models.logistic, "diagonal"),
-    "spherical": (models.logistic, "spherical"),
+    "diagonal": (models.probit, "diagonal"),
+    "spherical": (models.probit, "spherical"),
     "product of Gaussian and Beta": (mislabelled, {"p": "beta"}),
     "product of Bernoulli": (models.signs, "full"),
 }

@@ -108,3 +108,18 @@ def test_a_direction_that_matters_to_one_element_alone_is_kept(reads_all: bool) 
 
     reduced = reduced_field(log_factor, 2, 100, traced.inputs, np.dtype(np.float64))
     assert reads_all == (reduced is None)
+
+
+def test_the_random_rows_have_each_of_the_first_nine_labels():
+    """Each label reads a number of the field that no other reads, and there are no further labels."""
+    labels = 9
+    traced = trace(
+        lambda h, y: [h + y], jax.ShapeDtypeStruct((1,), np.dtype(np.float64)), jax.ShapeDtypeStruct((), int)
+    )
+
+    def log_factor(inputs: Array, h: Array, e: Array) -> Array:
+        return jnp.where(inputs[0] < labels, -jnp.cosh(h[inputs[0]] - h[labels]), 0.0)
+
+    reduced = reduced_field(log_factor, labels + 1, 1, traced.inputs, np.dtype(np.float64))
+    assert reduced is not None
+    assert reduced.matrix.shape == (labels, labels + 1)  # a common shift alone does not matter

@@ -177,9 +177,10 @@ def integrate(
 
     def general() -> Projected:
         # the first round and the others share one loop body, which is the largest part of the compiled program
-        blank = jax.eval_shape(lambda: _project(families, etas, proposals, grid, evaluate))
-        first = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), blank)
-        first = first._replace(after=proposals, error=jnp.full((), jnp.inf, dtype))
+        zero, endless = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
+        blank = jax.tree.map(jnp.zeros_like, inside)
+        weights = jnp.zeros_like(points.log_weights)
+        first = Projected(zero, proposals, endless, weights, blank, zero, jnp.zeros((), bool))
 
         def again(state: tuple[jax.Array, Projected]) -> tuple[jax.Array, Projected]:
             count, last = state

@@ -1,4 +1,7 @@
-"""Functions of the Dirichlet distribution's α ``(..., K)``. Beta is the case K = 2."""
+"""Functions of the Dirichlet distribution's α ``(..., K)``. Beta is the case K = 2.
+
+As in ``gamma_functions``, ``jax.jit`` makes JAX trace each function once for each shape.
+"""
 
 from typing import NamedTuple
 
@@ -36,6 +39,7 @@ class Shares(NamedTuple):
     other: jax.Array
 
 
+@jax.jit
 def shares_of(alpha: jax.Array) -> Shares:
     """Computes the ``Shares`` of ``alpha (..., K)``."""
     ends = jnp.zeros_like(alpha[..., :1])
@@ -46,12 +50,14 @@ def shares_of(alpha: jax.Array) -> Shares:
     return Shares(total, others, alpha / total, -jnp.log1p(others / alpha), others / total)
 
 
+@jax.jit
 def expected_logs(alpha: jax.Array) -> jax.Array:
     """E log s, ``(..., K)``: ψ(α_k) - ψ(Σα)."""
     shares = shares_of(alpha)
     return shares.log_share - gap_fall(alpha, shares.others)
 
 
+@jax.jit
 def moments(alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Means and variances of the coordinates, both ``(..., K)``."""
     shares = shares_of(alpha)
@@ -64,17 +70,20 @@ def _height(alpha: jax.Array) -> jax.Array:
     return jnp.sum(peak_height(alpha), -1) - peak_height(total)
 
 
+@jax.jit
 def log_multivariate_beta(alpha: jax.Array) -> jax.Array:
     """The log ``(...)`` of the multivariate beta function."""
     return jnp.sum(alpha * shares_of(alpha).log_share, -1) - _height(alpha)
 
 
+@jax.jit
 def log_prob(alpha: jax.Array, s: jax.Array) -> jax.Array:
     """The log-density ``(...)`` of the first K - 1 of the coordinates ``s (..., K)``."""
     share = shares_of(alpha).share
     return _height(alpha) + jnp.sum(log_power(alpha, s, share), -1)
 
 
+@jax.jit
 def divergence(alpha: jax.Array, beta: jax.Array) -> jax.Array:
     """KL(α || β): the divergence of the means, weighted with β, plus those of the shapes minus that of the sum."""
     ours, theirs = shares_of(alpha), shares_of(beta)
@@ -83,6 +92,7 @@ def divergence(alpha: jax.Array, beta: jax.Array) -> jax.Array:
     return means + jnp.sum(shape_divergence(alpha, beta), -1) - together
 
 
+@jax.jit
 def shifted(alpha: jax.Array, change: jax.Array) -> jax.Array:
     """Finds α' with the expected logs of α plus ``change``, by one-dimensional Newton steps for v = 1/Σα'.
 

@@ -6,6 +6,9 @@ Digamma and log-gamma functions of large arguments are used in the form
 
 and densities and divergences as sums of ``x - log(1 + x)``. So numbers of the size of a log a are never subtracted from
 each other. All functions are elementwise.
+
+Each of them consists of dozens of operations, and is traced many times when a model is compiled. ``jax.jit`` makes JAX
+trace and lower it once for each shape.
 """
 
 import math
@@ -48,6 +51,7 @@ def _polynomial_jvp(
     return _polynomial(coefficients, *given), _polynomial(slope, *given) * change[0]
 
 
+@jax.jit
 def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """g(a) = log a - ψ(a) and its slope a g'(a) = 1 - a ψ'(a), both to the relative precision of the dtype."""
     small = a < _SHIFT
@@ -64,6 +68,7 @@ def log_gap(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(small, g_low, g), jnp.where(small, slope_low, slope)
 
 
+@jax.jit
 def gap_fall(a: jax.Array, d: jax.Array) -> jax.Array:
     """g(a) - g(a + d) for d > -a, to the relative precision of the dtype, even if d is small."""
     small = a < _SHIFT
@@ -80,6 +85,7 @@ def gap_fall(a: jax.Array, d: jax.Array) -> jax.Array:
     return jnp.where(small, fall + shifted + d * (sum(steps[1:]) + steps[0]), fall)
 
 
+@jax.jit
 def stirling_rest(a: jax.Array) -> jax.Array:
     """R(a) = log Γ(a) - (a - ½) log a + a - ½ log 2π."""
     small = a < _SHIFT
@@ -139,11 +145,13 @@ def log_multiset(a: ArrayLike, k: ArrayLike) -> jax.Array:
     return jnp.where(k == 0, 0.0, log_rise(large, least - 1.0) - log_gamma(least))
 
 
+@jax.jit
 def peak_height(a: jax.Array) -> jax.Array:
     """The log of aᵃ e⁻ᵃ / Γ(a), which is the log-density of log s at its mode for s ~ Gamma of shape a."""
     return 0.5 * jnp.log(a / (2 * np.pi)) - stirling_rest(a)
 
 
+@jax.jit
 def log_excess(x: jax.Array) -> jax.Array:
     """``x - log(1 + x)``, to the relative precision of the dtype."""
     near = jnp.abs(x) < 0.3
@@ -154,6 +162,7 @@ def log_excess(x: jax.Array) -> jax.Array:
     return jnp.where(near, half * (small - 2.0 * square * tail), x - jnp.log1p(jnp.where(near, 0.0, x)))
 
 
+@jax.jit
 def ratio_excess(x: jax.Array, y: jax.Array) -> jax.Array:
     """x/y - 1 - log(x/y), also for very small and very large ratios."""
     off = (x - y) / y
@@ -161,6 +170,7 @@ def ratio_excess(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(near, log_excess(jnp.where(near, off, 0.0)), off - (jnp.log(x) - jnp.log(y)))
 
 
+@jax.jit
 def log_power(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """``a (1 + log(x/y) - x/y) - log x``, and its limit at x = 0."""
     near = jnp.abs(x - y) < 0.3 * y
@@ -169,6 +179,7 @@ def log_power(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(near, inner, outer)
 
 
+@jax.jit
 def exp_excess(x: jax.Array) -> jax.Array:
     """eˣ - 1 - x, to the relative precision of the dtype."""
     near = jnp.abs(x) < 0.5
@@ -178,12 +189,14 @@ def exp_excess(x: jax.Array) -> jax.Array:
     return jnp.where(near, series, jnp.expm1(jnp.where(near, 0.0, x)) - x)
 
 
+@jax.jit
 def shape_divergence(a: jax.Array, b: jax.Array) -> jax.Array:
     """The KL divergence of Gammas of shapes a and b with the same mean."""
     rest = a * log_gap(a)[0] - 0.5
     return 0.5 * ratio_excess(b, a) + (b - a) / a * rest + stirling_rest(b) - stirling_rest(a)
 
 
+@jax.jit
 def shape_of_gap(gap: jax.Array) -> jax.Array:
     """The a with g(a) = gap, or NaN if there is none. log g is nearly linear in log a, with slope about -1."""
     gap = jnp.where(gap > 0.0, gap, jnp.nan)

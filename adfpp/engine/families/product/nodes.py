@@ -57,6 +57,7 @@ def _normalised(drop: jax.Array, fine: jax.Array, coarse: jax.Array) -> tuple[ja
     return fine / jnp.sum(fine), coarse / jnp.sum(coarse)
 
 
+@partial(jax.jit, static_argnames="level")
 def gamma_nodes(a: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Nodes t = log(s/mean) and weights. The log-density of t is -a (eᵗ - 1 - t) plus a constant."""
     level_at = _DROP / a
@@ -77,6 +78,7 @@ def gamma_nodes(a: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Arr
     return t, *weights
 
 
+@partial(jax.jit, static_argnames="level")
 def beta_nodes(eta: jax.Array, level: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Logarithms of s and 1 - s ``(M, 2)``, and weights, by nodes in logit s on both sides of the mean."""
     total, _, share, log_share, other = shares_of(eta)

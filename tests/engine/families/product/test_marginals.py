@@ -102,7 +102,7 @@ def test_a_row_with_a_gaussian_field_and_a_gamma_precision() -> None:
     data, _ = unknown_noise.simulate(jax.random.key(3), 1, num_features=1)
     result = folded(unknown_noise.model, {"precision": "gamma"}, **data)
     x, y = float(data["x"][0, 0]), float(data["y"][0])
-    w, u = np.meshgrid(np.linspace(-16.0, 16.0, 4001), np.linspace(-14.0, 4.0, 1201), indexing="ij")
+    w, u = np.meshgrid(np.linspace(-16.0, 16.0, 1601), np.linspace(-14.0, 4.0, 241), indexing="ij")
     t = np.exp(u)
     density = stats.norm.pdf(w, 0.0, 2.0) * stats.gamma.pdf(t, 2.0) * t * stats.norm.pdf(y, x * w, t**-0.5)
 
