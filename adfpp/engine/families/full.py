@@ -300,7 +300,7 @@ class Full(Gaussian):
 
     @override
     def spread(self, belief: Belief, size: int) -> jax.Array:
-        return jnp.sqrt(jnp.sum(belief.scale**2, -1))
+        return jnp.linalg.norm(belief.scale, axis=-1)
 
     @override
     def distance(self, before: Belief, after: Belief) -> jax.Array:

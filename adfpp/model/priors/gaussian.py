@@ -66,6 +66,16 @@ class Projection(NamedTuple):
     coupled: tuple[int, ...]
     terms: tuple[str, ...] = ()
 
+    def draws(self, rng: np.random.Generator, count: int, size: int) -> np.ndarray | None:
+        """Draws ``(count, N)`` of θ, without the terms. None unless all latents are in Gaussian blocks."""
+        if self.coupled or any(block.natural is not None for block in self.blocks):
+            return None
+        out = np.zeros((count, size))
+        for block in self.blocks:
+            noise = rng.standard_normal((count, len(block.where)))
+            out[:, block.where] = block.mean + (noise @ block.root.T if block.root.ndim == 2 else noise * block.root)
+        return out
+
 
 def project_gaussian(
     components: Sequence[Component],
@@ -197,19 +207,23 @@ def _quadrature(
         offset = first / mass
         return centre + origin + offset, jnp.sqrt(second / mass - offset * offset), end / second
 
-    @jax.jit
-    def run() -> tuple[jax.Array, ...]:
-        centre, scale = jnp.zeros(len(order), dtype), jnp.ones(len(order), dtype)
-        for _ in range(2):
-            _, at = highest(centre, scale)
-            centre, scale = centre + scale * jnp.sinh(at), scale * jnp.cosh(at) * spacing
-        for _ in range(2):
-            mean, sd, ends = moments(centre, scale)
-            usable = jnp.isfinite(mean) & (sd > 0) & jnp.isfinite(sd)
-            centre, scale = jnp.where(usable, mean, centre), jnp.where(usable, 0.25 * sd, scale)
-        return moments(centre, scale)
+    def sharpened(_: int, grid: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        centre, scale = grid
+        at = highest(centre, scale)[1]
+        return centre + scale * jnp.sinh(at), scale * jnp.cosh(at) * spacing
 
-    mean, sd, ends = (np.asarray(a, float) for a in run())
+    def around_mean(_: int, grid: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        centre, scale = grid
+        mean, sd = moments(centre, scale)[:2]
+        usable = jnp.isfinite(mean) & (sd > 0) & jnp.isfinite(sd)
+        return jnp.where(usable, mean, centre), jnp.where(usable, 0.25 * sd, scale)
+
+    def run() -> tuple[jax.Array, jax.Array, jax.Array]:
+        grid = jnp.zeros(len(order), dtype), jnp.ones(len(order), dtype)
+        grid = jax.lax.fori_loop(0, 2, sharpened, grid)
+        return moments(*jax.lax.fori_loop(0, 2, around_mean, grid))
+
+    mean, sd, ends = (np.asarray(a, float) for a in run_once(run))
     return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
 
 
