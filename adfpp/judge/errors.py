@@ -13,7 +13,7 @@ from adfpp.learn.importance import Reweighted, reweighted
 from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 
 _MOST = 10**9  # log-likelihoods of rows that a walk may evaluate: about half a minute for a simple likelihood
-_LOCAL = 10_000  # a row with local latents costs about as many: its likelihood is an integral
+_LOCAL = 1_000  # a row with local latents costs about as many: its likelihood is an integral
 
 
 class Errors(NamedTuple):

@@ -56,6 +56,7 @@ def test_ep_of_binary_weights_is_near_enumeration() -> None:
     assert worst > 2.0 * np.abs(np.asarray(found.posterior.mean()["sign"]) - exact).max()
 
 
+@pytest.mark.slow
 def test_ep_recovers_binary_weights_perfectly_past_the_transition() -> None:
     data, truth = ising_perceptron.simulate(jax.random.key(2), 400, num_features=200, noise=0.0)
     result = adfpp.EP(ising_perceptron.model).run(KEY, progress_bar=False, **data)

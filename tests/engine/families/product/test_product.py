@@ -15,8 +15,10 @@ from adfpp.model import ModelError
 from models import ising_perceptron, linear, unknown_noise
 from tests.engine.families.product.common import CONJUGATE, KEY, bernoulli, folded, plate, signs
 
+SLOWER = ("binomial", "waiting")  # like the coin, and like the counts
 
-@pytest.mark.parametrize("name", CONJUGATE)
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOWER else []) for n in CONJUGATE])
 def test_conjugate_models_give_bayes_answer_in_any_order(name: str) -> None:
     case = CONJUGATE[name]
     adf = adfpp.ADF(case.model, family={"theta": case.family})
@@ -91,6 +93,7 @@ def test_a_prior_outside_the_family_is_matched_in_its_statistics() -> None:
     assert "moments by quadrature" in str(adf.explain(np.array([1, 2])))
 
 
+@pytest.mark.slow
 def test_a_probability_above_its_indicators_is_learned() -> None:
     """p ~ Beta, sign ~ Bernoulli(p): the prior of the signs is a factor, visited again."""
     rng = np.random.default_rng(23)
@@ -176,6 +179,7 @@ def test_unknown_names_and_schedules_are_refused() -> None:
         adfpp.EP(ising_perceptron.model, power=0.0).init(KEY, **data)
 
 
+@pytest.mark.slow
 def test_two_gaussian_numbers_and_a_continuous_component_are_integrated_as_one_tensor() -> None:
     def model(y: Any) -> None:
         centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
