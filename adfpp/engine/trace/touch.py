@@ -38,7 +38,7 @@ def _slice(
 
 # Every element of the output is an element of the operand. The same in NumPy, with the primitive's parameters.
 MOVES: dict[str, Callable[..., np.ndarray]] = {
-    "reshape": lambda a, new_sizes, dimensions, **_: a.transpose(dimensions).reshape(new_sizes),
+    "reshape": lambda a, new_sizes, dimensions, **_: a.transpose(dimensions or range(a.ndim)).reshape(new_sizes),
     "transpose": lambda a, permutation: a.transpose(permutation),
     "squeeze": lambda a, dimensions: a.squeeze(tuple(dimensions)),
     "slice": _slice,
