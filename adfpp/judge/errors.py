@@ -13,7 +13,8 @@ from adfpp.learn.importance import Reweighted, reweighted
 from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 
 _MOST = 10**9  # log-likelihoods of rows that a walk may evaluate: about half a minute for a simple likelihood
-_LOCAL = 1_000  # a row with local latents costs about as many: its likelihood is an integral
+_LOCAL = (1, 1_000, 500_000)  # a row with 0, 1 or more local numbers costs about as many: its likelihood is an integral
+_FEWEST_DRAWS = 200  # that are weighted, if more would cost too much
 
 
 class Errors(NamedTuple):
@@ -49,6 +50,9 @@ def errors_of(
     rows, names = np.flatnonzero(absorbed), names_of(post)
     mean, sd = np.asarray(post.belief.mean), np.asarray(post.family.spread(post.belief, post.program.size))
     joint = post.joint(*args, prior=prior, **kwargs)
+    numbers = max([f.local.numbers for f in post.program.factors if f.local is not None], default=0)
+    cost = max(1, len(rows)) * _LOCAL[min(numbers, 2)]
+    num_samples = min(num_samples, max(_FEWEST_DRAWS, _MOST // cost))
     if not post.family.gaussian:
         options: dict[str, Any] = {"num_samples": num_samples, "prior": prior, "absorbed": absorbed}
         weighted = post.reweighted(rng_key, *args, **options, **kwargs)
@@ -68,7 +72,6 @@ def errors_of(
         weighted = reweighted(theta, log_p, -0.5 * base.distance(theta), post.program.constrain)
         found = by_reweighted(names, weighted, mean, sd)
         if further:
-            cost = max(1, len(rows)) * (_LOCAL if post.program.local else 1)
             found = measure(base, log_joint, theta, log_p, found, rng, _MOST // cost)
     if weighted.exact or not len(rows):  # combinations of discrete values are no draws
         return Errors(weighted, found, NOT_TESTED)

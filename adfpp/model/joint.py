@@ -162,6 +162,8 @@ class Joint:
         rows = [jnp.asarray(np.asarray(a[padded])) for a in self.rows]
         size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes])
         batch = max(1, min(len(theta), _NUMBERS // (length * size)))
+        if what == "log_prob" and any(f.local and f.local.numbers for f in self.program.factors):
+            batch = 0  # integrals over local numbers: together, all would do as much as the hardest one
         values = self._compiled(_row_values, batch, what)(theta, rows, self.shared)
         return {name: np.asarray(a)[:, : len(chosen)] for name, a in values.items()}
 
@@ -214,15 +216,18 @@ def _prior_samples(program: Program, call: _Call, keys: jax.Array, shared: Array
 def _row_values(
     program: Program, call: _Call, batch: int, what: What, theta: jax.Array, rows: Arrays, shared: Arrays
 ) -> dict[str, jax.Array]:
-    """``{observation: (S, rows, ...)}``: log-densities, or expected values."""
+    """``{observation: (S, rows, ...)}``: log-densities, or expected values; one after the other if ``batch`` is 0."""
 
     def all_rows(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        keys = jax.random.split(at[1], len(rows[0]))
-        return jax.vmap(lambda key, *row: _row_value(program, call, at[0], row, shared, key, what))(keys, *rows)
+        def one(given: tuple[jax.Array, Arrays]) -> dict[str, jax.Array]:
+            return _row_value(program, call, at[0], given[1], shared, given[0], what)
+
+        each = jax.random.split(at[1], len(rows[0])), list(rows)
+        return jax.vmap(one)(each) if batch else jax.lax.map(one, each)
 
     # One key for all calls, so that the draws of local latents do not depend on the chunks.
     keys = jax.random.split(jax.random.key(23), len(theta))
-    return jax.lax.map(all_rows, (theta, keys), batch_size=batch)
+    return jax.lax.map(all_rows, (theta, keys), batch_size=batch or None)
 
 
 def _row_value(
