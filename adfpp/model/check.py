@@ -43,14 +43,14 @@ class RowCheck:
         self,
         rows: Sequence[np.ndarray | jax.Array],
         shared: Sequence[ArrayLike],
-        projection: Callable[[], Projection] | None = None,
+        projection: Callable[[], Projection],
     ) -> bool:
         """Compares a call's rows; returns whether the check is complete.
 
         Args:
             rows: The row arrays.
             shared: The shared arrays.
-            projection: Gives the projected prior; by default it is computed.
+            projection: Gives the projected prior.
 
         Raises:
             ModelError: When rows do not add up, or the prior changes with them.
@@ -61,8 +61,7 @@ class RowCheck:
         given = _finite(rows, self.kept)
         length = len(given[0])
         if length >= 2 and any((a != a[:1]).any() for a in given):
-            projected = projection or (lambda: self.program.project_prior(shared))
-            if self.compare(self._thetas(shared, projected), given, shared):
+            if self.compare(self._thetas(shared, projection), given, shared):
                 return True
         self.kept = [a[-1:] for a in given] if length else self.kept
         return self.tries >= _MOST_TRIES
