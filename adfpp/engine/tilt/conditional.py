@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from adfpp.engine.derivatives import jacobian
+from adfpp.engine.derivatives import value_and_jacobian
 from adfpp.engine.linalg import inverse_lower, small_cholesky, whiten
 from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
@@ -73,20 +73,19 @@ class Conditional:
         size, dtype = mean.shape[0], mean.dtype
         outer = len(self.outer)
         order = np.array([*self.outer, *(i for i in range(size) if i not in self.outer)])
-        back = np.argsort(order)
         # with the outer numbers first in the field, they depend on the first whitened coordinates alone
         lower, turn = whiten(scale[order])
+        lower = lower[np.argsort(order)]
 
         def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
-            return log_factor((mean[order] + lower @ jnp.concatenate([outer, inner]))[back])
+            return log_factor(mean + lower[:, : len(self.outer)] @ outer + lower[:, len(self.outer) :] @ inner)
 
         def given(values: Float[Array, "n o"]) -> _Given:
             """The Gaussian part at n values of the o outer numbers."""
             zero = jnp.zeros(size - outer, dtype)
 
             def one(o: Float[Array, " o"]) -> _Given:
-                slope = jax.grad(lambda i: at(o, i))(zero)
-                curvature = jacobian(jax.grad(lambda i: at(o, i)))(zero)
+                slope, curvature = value_and_jacobian(jax.grad(lambda i: at(o, i)))(zero)
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
                 inverse = inverse_lower(root)
                 mean = inverse.T @ (inverse @ slope)
