@@ -161,9 +161,12 @@ class Full(Gaussian):
             return window._replace(belief=moved)
         slots, size = window.directions.shape[0], q.shape[0]
         unit = (jnp.arange(slots)[:, None] == slot + jnp.arange(size)[None, :]).astype(q.dtype)
-        image = unit + window.weights @ (window.directions @ q.T)
+        # W is still 0 in the columns of q, so q may be among the directions already: the buffer is not read as it was
+        # before, and is written without a copy
+        directions = jax.lax.dynamic_update_slice_in_dim(window.directions, q, slot, 0)
+        image = unit + window.weights @ (directions @ q.T)
         return window._replace(
-            directions=jax.lax.dynamic_update_slice_in_dim(window.directions, q, slot, 0),
+            directions=directions,
             weights=jax.lax.dynamic_update_slice_in_dim(window.weights, image @ excess, slot, 1),
             steps=window.steps + image @ shift,
         )

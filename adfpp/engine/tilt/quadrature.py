@@ -15,7 +15,7 @@ No derivatives are taken, so a factor may have kinks, steps and zeros. Two and t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import jax
@@ -27,7 +27,7 @@ from numpy.polynomial.hermite_e import hermegauss, hermevander
 
 from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
-from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
+from adfpp.engine.tilt.rules import LOST, kronrod, legendre, once, tail_error
 from adfpp.engine.tilt.tensor import two_or_three_dimensions
 
 # The log of a factor, or of a tilt, at many values of a field of one number.
@@ -176,8 +176,8 @@ def _hidden(
 
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number of points, so that 0 is not one of them; up to ±332 sd
-_LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
-_MAX_ZOOMS = 7  # each reduces the bracket to 2/47 of its width or less, and all of them to 1e-9
+_LADDER = 2.0 ** np.arange(-2, 32)  # from a quarter of a step to far beyond the grid
+_MAX_ZOOMS = 7  # each reduces the bracket to 2/33 of its width or less, and all of them to 1e-8
 
 
 def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -199,6 +199,44 @@ def _relative(
     )
 
 
+@cache
+def _panel() -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, "10 n"]]:
+    """A panel of half-width 1: its nodes with both ends, their weights, and rows that show the error.
+
+    The rows give how far the values at the ends are from the polynomial through the nodes, four Legendre coefficients
+    from the middle of this polynomial, and its last four.
+    """
+    x, (weights, _, *ends) = kronrod()
+    coefficients = legendre(x)
+    rows = np.concatenate([-np.stack(ends), coefficients[9:13], coefficients[17:21]])
+    at_ends = np.pad(np.eye(2), ((0, 8), (0, 0)))
+    return np.append(x, [-1.0, 1.0]), np.pad(weights, (0, 2)), np.hstack([rows, at_ends])
+
+
+def _integrals(
+    density: Float[Array, "n p"], v: Float[Array | np.ndarray, "n p"], half: Float[Array, " p"] | float
+) -> tuple[Float[Array, "3 p"], Float[Array, "3 p"]]:
+    """The integrals of 1, v, v² over panels of these half-widths, and their errors. Panels are the last axis.
+
+    The error is estimated from how fast the coefficients fall. (The difference between two rules is no estimate for a
+    kink, where both may be wrong by the same amount.)
+    """
+    dtype = density.dtype
+    _, weights, rows = _panel()
+    powers = once(jnp.stack([density, density * v, density * v * v]))
+    # written as sums, because a small matrix product would be a slow library call in the loop over rows
+    integrals = half * jnp.sum(powers * jnp.asarray(weights[:, None], dtype), 1)
+    left, right, *tails = jnp.abs(jnp.sum(density * jnp.asarray(rows[..., None], dtype), 1))
+    middle, last = reduce(jnp.maximum, tails[:4]), reduce(jnp.maximum, tails[4:])
+    # a step, whose coefficients hardly fall, costs no more than the last of them
+    beyond = jnp.minimum(tail_error(middle, last), last)
+    # the ends of a panel are not nodes: if the values there differ from the polynomial, there may be a peak or a kink
+    # between the end and the last node
+    error = half * (beyond + 0.005 * (left + right))
+    far = jnp.maximum(jnp.abs(v[-2]), jnp.abs(v[-1]))
+    return integrals, jnp.stack([error, error * far, error * far * far])
+
+
 _PANELS = np.linspace(-9.13, 9.31, 9)  # no edge at a round number, where a likelihood is likely to have a step
 
 
@@ -210,25 +248,16 @@ def _composite(values: LogValues, centre: Float[Array, ""], sd: Float[Array, ""]
     """
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, weights = kronrod()
     half = 0.5 * (_PANELS[1] - _PANELS[0])
-    u = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + half * x).astype(dtype)
+    u = (0.5 * (_PANELS[1:] + _PANELS[:-1]) + half * _panel()[0][:, None]).astype(dtype)
     logs = once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
     top = jnp.max(logs)
     density = once(jnp.exp(logs - top))
-    powers = np.stack([np.ones_like(u), u, u * u], -1) * half
-    both = np.concatenate([powers * weights[0][:, None], powers * weights[1][:, None]], -1).astype(dtype)
-    sums = jnp.einsum("pn,pnk->pk", density, both)  # (panels, 3 powers by either rule)
-    total, first, second = jnp.sum(sums[:, :3], 0)
-    gap = jnp.abs(sums[:, :3] - sums[:, 3:])
-    size = jnp.stack([total, jnp.sqrt(total * second), second])
-    relative = gap / size
-    errors = size * jnp.sum(jnp.minimum(relative, (60.0 * relative) ** 1.5), 0)
+    integrals, errors = (jnp.sum(a, 1) for a in _integrals(density, u, half))
+    total, first, second = integrals
     mean = first / total
     variance = second / total - mean * mean
-    ends = (
-        jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3
-    )  # the mass outside of the panels must be negligible
+    ends = jnp.maximum(density[-2, 0], density[-1, -1]) / total * 1e3  # the mass outside must be negligible
     rounding = eps * (
         LOST
         + 4.0 * jnp.max(jnp.abs(top))
@@ -320,18 +349,19 @@ def frame(
         logs = once(log_tilt(points.reshape(-1))).reshape(2, half)
         at = points.reshape(-1)[jnp.argmax(logs)]
         left, right = points < at, points > at
-        low, high = jnp.max(jnp.where(left, points, old[0])), jnp.min(jnp.where(right, points, old[2]))
-        bracket = jnp.where(on_ladder, old, jnp.stack([low, at, high]))
-        top = jnp.where(on_ladder, framing.top, jnp.max(logs))
-        # how high the tilt is on both sides: within the reach of these points, if the peak is not narrower
-        beside = jnp.minimum(jnp.max(jnp.where(left, logs, -jnp.inf)), jnp.max(jnp.where(right, logs, -jnp.inf)))
-        zoom = (framing.passes == 0) | ((top - beside > 2.0) & (framing.passes < _MAX_ZOOMS)) & ~on_ladder
+        # as one operation: the next points on both sides, and how high the tilt is there
+        sides = [jnp.where(left, points, old[0]), jnp.where(right, -points, -old[2])]
+        sides += [jnp.where(left, logs, -jnp.inf), jnp.where(right, logs, -jnp.inf), logs]
+        low, high, *beside, top = jnp.max(jnp.stack(sides).reshape(5, -1), -1)
+        bracket = jnp.where(on_ladder, old, jnp.stack([low, at, -high]))
+        narrow = top - jnp.minimum(*beside) > 2.0  # if the peak is not narrow, these points show its width
+        zoom = (framing.passes == 0) | (narrow & (framing.passes < _MAX_ZOOMS) & ~on_ladder)
         # the ends and the middle are evaluated again, so that all points are in order
         inside = bracket[:2, None] + (bracket[1:, None] - bracket[:2, None]) * shares
         return _Framing(
             points=jnp.where(zoom, inside, bracket[1] + step_of(bracket) * rungs),
             bracket=bracket,
-            top=top,
+            top=jnp.where(on_ladder, framing.top, top),
             passes=framing.passes + 1,
             on_ladder=~zoom,
             finished=on_ladder,
@@ -403,20 +433,14 @@ def _integrate(
     """
     dtype = peak.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, (kronrod_row, gauss_row, *ends) = kronrod()
-    nodes = jnp.asarray(np.append(x, [-1.0, 1.0]), dtype)
-    # the integral, its difference from that of the Gauss rule inside, and how far the values at both ends are from the
-    # polynomial through the nodes: all are weighted sums
-    rows = [np.append(kronrod_row, [0.0, 0.0]), np.append(kronrod_row - gauss_row, [0.0, 0.0])]
-    rows += [np.append(-row, at) for row, at in zip(ends, np.eye(2), strict=True)]
-    weights = jnp.asarray(np.stack(rows), dtype)
+    nodes = jnp.asarray(_panel()[0], dtype)
     top = jnp.where(top > -jnp.inf, top, 0.0)
     # a higher peak that ``frame`` has missed must not overflow: it is limited here, and makes the panel's error large
     ceiling = 600.0 if dtype == jnp.float64 else 60.0
     # the least mass of a peak of this width: errors are relative to it
     least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
 
-    def size_of(sums: Float[Array, "3 *p"]) -> Float[Array, "3 *p"]:
+    def size_of(sums: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
         """What the errors of the integrals of 1, v, v² are relative to."""
         return jnp.stack([sums[0], jnp.sqrt(jnp.maximum(sums[0] * sums[2], 0.0)), sums[2]])
 
@@ -425,18 +449,7 @@ def _integrate(
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle + half * nodes[:, None]  # panels are the last axis, along which XLA vectorises the sums
         logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
-        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half)
-        v = u - peak
-        powers = once(jnp.stack([density, density * v, density * v * v]))
-        # written as a sum, because a small matrix product would be a slow library call in the loop over rows
-        fine, gap, left, right = jnp.sum(powers * weights[:, None, :, None], 2)
-        size, gap = size_of(fine), jnp.abs(gap)
-        # the Kronrod sum is much more accurate than the Gauss sum, hence the usual power 3/2
-        relative = gap / jnp.where(size > 0, size, 1.0)
-        error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
-        # the ends of a panel are not nodes: if the values there differ from the polynomial through the nodes, there may
-        # be a peak between the end and the last node
-        error = error + 0.005 * (jnp.abs(left) + jnp.abs(right))
+        fine, error = _integrals(once(jnp.exp(jnp.minimum(logs, ceiling))), u - peak, half)
         flat = half <= 8.0 * eps * jnp.abs(middle)
         return jnp.concatenate([edges.T, fine, jnp.where(flat, 0.0, error)]).T
 
@@ -452,13 +465,14 @@ def _integrate(
         new = measure(panels.chosen.reshape(-1, 2)).reshape(2, group, 8)
         table = put(put(panels.table, new[0], index=panels.place), new[1], index=panels.used)
         used = panels.used + 1
-        scale = size_of(jnp.maximum(jnp.sum(table[..., 2:5], (0, 1)), least))
-        inaccuracy = jnp.sum(table[..., 5:], 1) / scale  # of each group
-        worst = jnp.argmax(jnp.max(inaccuracy, -1))
+        of_groups = jnp.sum(table[..., 2:], 1)
+        total = jnp.sum(of_groups, 0)
+        scale = size_of(jnp.maximum(total[:3], least))
+        worst = jnp.argmax(jnp.max(of_groups[:, 3:] / scale, -1))
         ends = jax.lax.dynamic_index_in_dim(table, worst, keepdims=False, allow_negative_indices=False)[:, :2]
         middle = jnp.mean(ends, 1, keepdims=True)
         halves = jnp.stack([jnp.concatenate([ends[:, :1], middle], 1), jnp.concatenate([middle, ends[:, 1:]], 1)])
-        accurate = jnp.max(jnp.sum(inaccuracy, 0)) <= 0.5 * tol
+        accurate = jnp.max(total[3:] / scale) <= 0.5 * tol
         return _Panels(table, halves, worst, used, accurate | (used == room))
 
     start = _Panels(jnp.zeros((room, group, 8), dtype), first, jnp.asarray(0), jnp.asarray(1), jnp.asarray(False))
