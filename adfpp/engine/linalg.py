@@ -11,6 +11,20 @@ from jaxtyping import Array, Bool, Float, Int
 _WRITTEN_OUT = 4  # for larger matrices the written-out program is larger and no faster
 
 
+_SUMMED = 4096  # multiplications of a matrix product up to which a library is no faster than a loop
+
+
+def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
+    """The product of two matrices, as a sum if they are small.
+
+    XLA calls a library for most products of matrices, and a loop over rows that calls one is not compiled as one
+    function: this takes longer, and so does each row.
+    """
+    if a.shape[0] * a.shape[1] * b.shape[1] > _SUMMED:
+        return a @ b
+    return jnp.sum(a[:, :, None] * b[None, :, :], 1)
+
+
 def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
     """Returns L and Q with F = L Q: L lower triangular, the rows of Q orthonormal (0 for dependent rows of F)."""
     size = f.shape[0]

@@ -78,7 +78,9 @@ class Conditional:
         lower = lower[np.argsort(order)]
 
         def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
-            return log_factor(mean + lower[:, : len(self.outer)] @ outer + lower[:, len(self.outer) :] @ inner)
+            # written as sums, because XLA would call a library for small matrix products
+            parts = (lower[:, : len(self.outer)] * outer, lower[:, len(self.outer) :] * inner)
+            return log_factor(mean + sum(jnp.sum(part, 1) for part in parts))
 
         def given(values: Float[Array, "n o"]) -> _Given:
             """The Gaussian part at n values of the o outer numbers."""
@@ -327,7 +329,8 @@ def _on_cavity(given: Callable[[Array], _Given], dtype: DTypeLike, nodes: int) -
     spread = jnp.sqrt(jnp.diagonal(covariance)[1:])
     moments = [(inner.mean - shift[1:]) / spread, variances / spread**2]
     carried = density[:, None] * jnp.concatenate([jnp.ones_like(density)[:, None], *moments], 1)
-    sizes = [jnp.max(jnp.abs(jnp.asarray(rows, dtype) @ carried), 0) / total for rows in (middle, last)]
+    rows = jnp.asarray(np.concatenate([middle, last])[..., None], dtype)
+    sizes = jnp.max(jnp.abs(jnp.sum(rows * carried, 1)).reshape(2, 4, -1), 1) / total
     error = 2.0 * jnp.max(tail_error(*sizes)) / jnp.minimum(covariance[0, 0], 1.0)
     proper = jnp.all(jnp.isfinite(shift)) & jnp.all(jnp.isfinite(covariance)) & (covariance[0, 0] > 0)
     return top + jnp.log(total), shift, covariance, jnp.where(proper & ~jnp.isnan(error), error, jnp.inf)
