@@ -20,7 +20,7 @@ def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n
     XLA calls a library for most products of matrices, and a loop over rows that calls one is not compiled as one
     function: this takes longer, and so does each row.
     """
-    if a.shape[0] * a.shape[1] * b.shape[1] > _SUMMED:
+    if a.shape[1] > _WRITTEN_OUT and a.shape[0] * a.shape[1] * b.shape[1] > _SUMMED:
         return a @ b
     return jnp.sum(a[:, :, None] * b[None, :, :], 1)
 
