@@ -82,6 +82,7 @@ def test_one_row() -> None:
         np.testing.assert_allclose(got.log_evidence, log_z, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are passed over in padded chunks when they are many."""
     x, y, gaps = stream(5)

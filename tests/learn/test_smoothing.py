@@ -157,6 +157,7 @@ def pairs(x: Any, y: Any = None) -> None:
         numpyro.sample("y", Probit(jax.numpy.stack([x @ w, -0.5 * (x @ w)], -1)).to_event(1), obs=y)
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_expectation_propagation() -> None:
     """A random walk that takes no steps: every row's belief is EP's posterior of a constant, and so is the evidence."""
     rng = np.random.default_rng(7)

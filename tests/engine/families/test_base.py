@@ -66,7 +66,7 @@ class Case(NamedTuple):
         return self.adf.session.latest.size
 
 
-@pytest.fixture(scope="module", params=["float64", "float32"])
+@pytest.fixture(scope="module", params=["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def precision(request: pytest.FixtureRequest) -> Iterator[str]:
     with jax.enable_x64(request.param == "float64"):
         yield request.param

@@ -136,6 +136,7 @@ def compiled(rule: MonteCarlo) -> Callable[..., Estimates]:
     return jax.jit(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_exact_integrals_and_their_errors(name: str) -> None:
     """The mean over 64 keys is right, and their spread is the standard error of each, within a factor of 2."""
@@ -239,6 +240,7 @@ def equal(a: Any, b: Any) -> bool:
     return all(np.array_equal(u, v) for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
+@pytest.mark.slow
 def test_runs_repeat_bit_for_bit_and_in_chunks() -> None:
     """Chunks, also behind a refused row, give the same belief as one batch; another key gives another."""
     x, y = stream()

@@ -218,6 +218,7 @@ def test_states_of_others_are_refused() -> None:
         ep.init(KEY, x, y=y, prior=wrong)
 
 
+@pytest.mark.slow
 def test_a_refused_prior_is_told_and_nothing_converges() -> None:
     """The points of its rule are too few by intention: run, info and check name the latent whose prior is not used."""
 

@@ -99,6 +99,7 @@ def test_a_categorical_site_that_is_an_index() -> None:
     assert jnp.issubdtype(draws.dtype, jnp.integer) and set(np.unique(draws)) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_row_with_a_gaussian_field_and_a_gamma_precision() -> None:
     data, _ = unknown_noise.simulate(jax.random.key(3), 1, num_features=1)
     result = folded(unknown_noise.model, {"precision": "gamma"}, **data)
@@ -121,6 +122,7 @@ def test_a_row_with_a_gaussian_field_and_a_gamma_precision() -> None:
     np.testing.assert_allclose(special.digamma(a) - np.log(b), log_precision, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_with_a_gate_and_a_rate() -> None:
     result = folded(zero_inflated.model, {"gate": "beta", "rate": "gamma"}, np.array([0]))
     # p(0) = gate + (1 - gate) exp(-rate) under Beta(1, 1) and Gamma(2, 1/2), by hand

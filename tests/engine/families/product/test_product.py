@@ -15,7 +15,7 @@ from adfpp.model import ModelError
 from models import ising_perceptron, linear, unknown_noise
 from tests.engine.families.product.common import CONJUGATE, KEY, bernoulli, folded, plate, signs
 
-SLOWER = ("binomial", "waiting")  # like the coin, and like the counts
+SLOWER = ("binomial", "waiting", "die")  # like the coin, and like the counts
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOWER else []) for n in CONJUGATE])
@@ -67,6 +67,7 @@ def test_ep_of_a_conjugate_model_is_exact_in_one_sweep() -> None:
     assert result.info.converged and result.info.sweeps == 1
 
 
+@pytest.mark.slow
 def test_rates_by_group_are_found_by_their_index() -> None:
     rng = np.random.default_rng(21)
     group, y = rng.integers(0, 6, 60), rng.poisson(3.0, 60)
