@@ -195,7 +195,7 @@ def _quadrature(
         return new, jnp.where(higher, s, at), *sums
 
     def step(i: jax.Array, before: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        grid, zero = before[:2], jnp.zeros_like(before[0])
+        grid, zero = (before[0], before[1]), jnp.zeros_like(before[0])
         start = (jnp.full_like(zero, -jnp.inf), zero, zero, zero, zero, zero)
         _, at, mass, first, second, end = jax.lax.scan(lambda a, s: (add(grid, a, s), None), start, t)[0]
         offset = first / mass
