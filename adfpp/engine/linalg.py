@@ -4,6 +4,8 @@ Up to four rows the algebra is written out number by number: for matrices this s
 takes longer than the arithmetic.
 """
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -15,12 +17,15 @@ _SUMMED = 4096  # multiplications of a matrix product up to which a library is n
 
 
 def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
-    """The product of two matrices, as a sum if they are small.
+    """The product of two matrices, as a sum if they are small or k is.
 
     XLA calls a library for most products of matrices, and a loop over rows that calls one is not compiled as one
     function: this takes longer, and so does each row.
     """
-    if a.shape[1] > _WRITTEN_OUT and a.shape[0] * a.shape[1] * b.shape[1] > _SUMMED:
+    inner = a.shape[1]
+    if 0 < inner <= _WRITTEN_OUT:
+        return reduce(jnp.add, [a[:, i, None] * b[i] for i in range(inner)])
+    if a.shape[0] * inner * b.shape[1] > _SUMMED:
         return a @ b
     return jnp.sum(a[:, :, None] * b[None, :, :], 1)
 
@@ -170,7 +175,12 @@ def inverse_of(root: Float[Array, "k k"]) -> Float[Array, "k k"]:
     size = root.shape[0]
     if size == 1:
         return 1.0 / root
-    return jnp.linalg.inv(root) if size > 2 else _inverse_two(root)
+    if size == 2:
+        return _inverse_two(root)
+    if size > _WRITTEN_OUT:
+        return jnp.linalg.inv(root)
+    lower, q = whiten(root)
+    return product(q.T, inverse_lower(lower))
 
 
 def _inverse_two(a: Float[Array, "2 2"]) -> Float[Array, "2 2"]:

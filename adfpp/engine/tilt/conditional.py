@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from adfpp.engine.derivatives import value_and_jacobian
-from adfpp.engine.linalg import inverse_lower, small_cholesky, whiten
+from adfpp.engine.linalg import inverse_lower, product, small_cholesky, whiten
 from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import MonteCarlo, blocks, draw_points, standard_error
@@ -78,9 +78,8 @@ class Conditional:
         lower = lower[np.argsort(order)]
 
         def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
-            # written as sums, because XLA would call a library for small matrix products
-            parts = (lower[:, : len(self.outer)] * outer, lower[:, len(self.outer) :] * inner)
-            return log_factor(mean + sum(jnp.sum(part, 1) for part in parts))
+            parts = (lower[:, : len(self.outer)], outer), (lower[:, len(self.outer) :], inner)
+            return log_factor(mean + sum(product(columns, u[:, None])[:, 0] for columns, u in parts))
 
         def given(values: Float[Array, "n o"]) -> _Given:
             """The Gaussian part at n values of the o outer numbers."""
@@ -90,10 +89,11 @@ class Conditional:
                 slope, curvature = value_and_jacobian(jax.grad(lambda i: at(o, i)))(zero)
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
                 inverse = inverse_lower(root)
-                mean = inverse.T @ (inverse @ slope)
+                covariance = product(inverse.T, inverse)
+                mean = product(covariance, slope[:, None])[:, 0]
                 # computed at the mean, where no large numbers cancel
                 log_mass = at(o, mean) - 0.5 * mean @ mean - jnp.sum(jnp.log(jnp.diagonal(root)))
-                return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, inverse.T @ inverse)
+                return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, covariance)
 
             parts = jax.vmap(one)(values)
             possible = parts.log_mass > -jnp.inf
@@ -135,8 +135,8 @@ def _turned(
     error: Float[Array, ""],
 ) -> Tilted:
     """Converts moments of ``turn @ u`` to moments of u; the directions outside of ``turn`` keep their moments."""
-    rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - turn.T @ turn
-    root = turn.T @ small_cholesky(covariance) + rest
+    rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - product(turn.T, turn)
+    root = product(turn.T, small_cholesky(covariance)) + rest
     return Tilted(log_z, turn.T @ shift, whiten(root)[0], error)
 
 
@@ -153,8 +153,8 @@ def _moments(
     away = points - heaviest
     shift = weights @ away
     centred = away - shift
-    covariance = (centred * weights[:, None]).T @ centred
-    inside = jnp.einsum("n,nij->ij", weights, given.covariance)
+    covariance = product((centred * weights[:, None]).T, centred)
+    inside = jnp.sum(weights[:, None, None] * given.covariance, 0)
     first = outer.shape[1]
     return heaviest + shift, covariance.at[first:, first:].add(inside)
 
@@ -218,7 +218,7 @@ def _fitted(
     length = jnp.asarray(0.5 * jnp.sum(points * points, -1))
 
     def fit(centre: Float[Array, " o"], root: Float[Array, "o o"], count: Int[Array, ""]) -> _Fit:
-        u = centre + points @ root.T
+        u = centre + product(points, root.T)
         inner = given(u)
         logs = inner.log_mass - 0.5 * jnp.sum(u * u, -1) + length
         logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
