@@ -26,7 +26,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # The places in the source of each operation are written into a program only for profilers. Error messages do without.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 # Traces make many objects that live long. Python's default looks for garbage among them after every 700 new objects.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(1_000_000, 20, 100)
 
 # Most tests compare with an oracle to 1e-8 or better, which float32 cannot tell from a mistake. Arrays made
 # before the switch keep their precision, so it comes first. Tests of float32 ask for the fixture below.

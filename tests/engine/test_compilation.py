@@ -53,5 +53,6 @@ def test_the_loop_over_rows_is_one_function(model: Callable[..., None]):
     adf = adfpp.ADF(model)
     state = adf.init(jax.random.key(0), x, y=y)
     program = jax.jit(lambda state: adf.update(state, x, y=y)).lower(state).compile().as_text()
+    assert program is not None
     entry = program[program.index("ENTRY") :]
     assert " call(" in entry and " while(" not in entry

@@ -76,6 +76,7 @@ def noisier(data: Data) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ ADF
 
 
+@pytest.mark.slow
 def test_a_well_mixed_stream_is_nearly_right(mixed: Learned) -> None:
     """One pass over a thousand rows is off by a little more than can be trusted, and the check says by how much."""
     x, y, adf, result = mixed

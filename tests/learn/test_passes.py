@@ -19,7 +19,7 @@ from tests.learn.state_space import (
 )
 
 
-@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "returning" else k for k in MOVES])
 def test_it_is_rauch_tung_striebel(kind: str) -> None:
     """Smoothed and filtered moments and the evidence of a linear Gaussian model with irregular gaps, to 1e-8.
 

@@ -97,7 +97,8 @@ def counting() -> ADF:
     return ADF(counts, dynamics=RandomWalk(WALK))
 
 
-@pytest.mark.parametrize("model", [counts, *(pytest.param(m, marks=pytest.mark.slow) for m in (flips, returns))])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [counts, flips, returns])
 def test_sweeps_come_to_the_exact_answer(model: Any, counting: ADF) -> None:
     """Means within .02 sd, sds within 3%, the evidence within .05 of forward-backward sums on a grid."""
     y, log_factor = simulate(model.__name__)

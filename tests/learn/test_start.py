@@ -181,6 +181,7 @@ def test_a_prior_that_overflows_gives_a_proper_start(family: str, x64: bool) -> 
     np.testing.assert_allclose(sd[1], np.sqrt(special.polygamma(1, 1e-3)), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "x64", [pytest.param(True, marks=pytest.mark.slow, id="float64"), pytest.param(False, id="float32")]
 )

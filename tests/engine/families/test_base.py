@@ -72,7 +72,10 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture(scope="module", params=list(CASES))
+LONG = "product of Gaussian and Beta"
+
+
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) if n == LONG else n for n in CASES])
 def case(request: pytest.FixtureRequest, precision: str) -> Case:
     model, family = CASES[request.param]
     adf, ep = adfpp.ADF(model, family=family), adfpp.EP(model, family=family, max_sweeps=30)

@@ -289,6 +289,7 @@ def narrow(x: Any, y: Any = None) -> None:
         numpyro.sample("y", dist.Exponential(jnp.exp(jnp.where(x == 1, kink, shell))), obs=y)
 
 
+@pytest.mark.slow
 def test_statuses_of_rows() -> None:
     """A kink far out is reached by tempering and says so; a thin shell is refused and leaves the state as it was."""
     adf = ADF(narrow)

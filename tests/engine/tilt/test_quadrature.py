@@ -269,6 +269,7 @@ def test_the_default_quadrature_keeps_its_bounds_and_knows_its_error() -> None:
     keeps_its_bounds(answers(DEFAULT, HARD), 0)
 
 
+@pytest.mark.slow
 def test_the_accurate_quadrature_keeps_its_bounds_and_knows_its_error() -> None:
     keeps_its_bounds(answers(PRECISE, HARD[1:3]), 1)
 

@@ -52,6 +52,7 @@ def test_one_indexed_rate_beside_many_weights_is_no_crowd() -> None:
     np.testing.assert_allclose(result.posterior.mean()["rate"], np.where(np.arange(6) == 2, expected, 1.0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_large_component_in_a_crowd_is_left_out_for_any_likelihood() -> None:
     def model(x: Any, y: Any) -> None:
         sign: Any = numpyro.sample("sign", bernoulli(0.5).expand([15]).to_event(1))
