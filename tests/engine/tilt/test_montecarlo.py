@@ -136,7 +136,6 @@ def compiled(rule: MonteCarlo) -> Callable[..., Estimates]:
     return jax.jit(run)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_exact_integrals_and_their_errors(name: str) -> None:
     """The mean over 64 keys is right, and their spread is the standard error of each, within a factor of 2."""

@@ -198,7 +198,6 @@ def unknown_scale(x: Any, y: Any = None) -> None:
         numpyro.sample("y", dist.Normal(w * x, 0.5), obs=y)
 
 
-@pytest.mark.slow
 def test_the_evidence_counts_the_factors_of_the_prior() -> None:
     """Against a sum over a grid of (log tau, w)."""
     y = np.array([1.3, 0.8, 1.9, 1.1])
