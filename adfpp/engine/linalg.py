@@ -13,19 +13,19 @@ from jaxtyping import Array, Bool, Float, Int
 _WRITTEN_OUT = 4  # for larger matrices the written-out program is larger and no faster
 
 
-_SUMMED = 4096  # multiplications of a matrix product up to which a library is no faster than a loop
+_SUMMED = 1024  # multiplications of a matrix product up to which a library is no faster than a loop
 
 
 def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
     """The product of two matrices, as a sum if they are small or k is.
 
-    XLA calls a library for most products of matrices, and a loop over rows that calls one is not compiled as one
-    function: this takes longer, and so does each row.
+    XLA calls a library for most products of two matrices, though not for those with a vector. A loop over rows that
+    calls one is not compiled as one function: this takes longer, and so does each row.
     """
     inner = a.shape[1]
     if 0 < inner <= _WRITTEN_OUT:
         return reduce(jnp.add, [a[:, i, None] * b[i] for i in range(inner)])
-    if a.shape[0] * inner * b.shape[1] > _SUMMED:
+    if min(a.shape[0], b.shape[1]) == 1 or a.shape[0] * inner * b.shape[1] > _SUMMED:
         return a @ b
     return jnp.sum(a[:, :, None] * b[None, :, :], 1)
 
