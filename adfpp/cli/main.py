@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from adfpp.cli.options import parser
 
 # XLA compiles a loop as one function if it reads and writes fewer bytes than this. JAX 0.12 does so by itself. With
-# JAX 0.10 a loop over rows takes up to twice as long to compile without it, and 1.3 times as long to run.
+# JAX 0.10 a loop over rows takes about twice as long to compile without it, and about 1.3 times as long to run.
 WHOLE_LOOPS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000"
 
 

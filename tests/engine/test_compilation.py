@@ -48,7 +48,7 @@ def test_options_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("model", [models.logistic, models.unknown_noise])
 def test_the_loop_over_rows_is_one_function(model: Callable[..., None]):
-    """XLA makes it one only if it contains no library call, no sorting, no scattered write and no padding."""
+    """XLA makes it one only if it contains no library call, no sorting and no scattered write."""
     x, y, _ = models.rows()
     adf = adfpp.ADF(model)
     state = adf.init(jax.random.key(0), x, y=y)

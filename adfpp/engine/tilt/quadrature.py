@@ -441,7 +441,7 @@ def _integrate(
     least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
 
     def size_of(sums: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
-        """What the errors of the integrals of 1, v, v² are relative to."""
+        """The sizes of the integrals of 1, v, v², by which their errors are divided."""
         return jnp.stack([sums[0], jnp.sqrt(jnp.maximum(sums[0] * sums[2], 0.0)), sums[2]])
 
     def measure(edges: Float[Array, "n 2"]) -> Float[Array, "n 8"]:

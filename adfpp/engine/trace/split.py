@@ -3,8 +3,7 @@
 Elements of an observation that are cut through the same values share both parts, so that these are compiled once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -43,39 +42,6 @@ Fields = tuple[Float[Array, "E k N"], Float[Array, "E k"]]
 _STRETCHES = frozenset("broadcast_in_dim reshape squeeze copy".split())
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _part(vector: Array, start: int, size: int) -> Array:
-    """A part of a vector, as ``slice`` gives it, with another derivative.
-
-    That of ``slice`` pads with zeros. XLA makes a loop over rows one function only if nothing in it is padded.
-    """
-    return jax.lax.slice_in_dim(vector, start, start + size)
-
-
-def _part_forward(vector: Array, start: int, size: int) -> tuple[Array, int]:
-    return _part(vector, start, size), len(vector)
-
-
-def _part_backward(start: int, size: int, length: int, slopes: Array) -> tuple[Array]:
-    place = np.arange(length) - start
-    inside = (place >= 0) & (place < size)
-    return (jnp.where(inside, slopes[np.clip(place, 0, size - 1)], jnp.zeros((), slopes.dtype)),)
-
-
-_part.defvjp(_part_forward, _part_backward)
-
-
-def _evaluate_fields(equations: Iterable[Equation], env: Env) -> None:
-    """Evaluates equations as ``evaluate`` does, but with ``_part``."""
-    for equation in equations:
-        operands, parameters = [read(v, env) for v in equation.invars], equation.params
-        if equation.primitive.name == "slice" and len(shape_of(equation.invars[0])) == 1 and not parameters["strides"]:
-            (start,), size = parameters["start_indices"], size_of(equation.outvars[0])
-            env[equation.outvars[0]] = _part(operands[0], start, size)
-        else:
-            env.update(zip(equation.outvars, bind(equation, operands), strict=True))
-
-
 def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
     """Makes a function for the fields of several cuts through the same values.
 
@@ -89,7 +55,7 @@ def affine_part(trace: Trace, cuts: Sequence[Cut]) -> Callable[..., Fields]:
 
     def fields(theta: Float[Array, " N"], *inputs: ArrayLike) -> Float[Array, "E k"]:
         env = trace.environment(inputs) | {trace.theta: theta}
-        _evaluate_fields(equations, env)
+        evaluate(equations, env)
         flat = [jnp.ravel(env[v]).astype(theta.dtype) for v in values]
         if len(cuts) == 1:
             flat = [f if len(i) == f.size else f[i] for f, i in zip(flat, cuts[0].indices, strict=True)]
