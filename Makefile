@@ -38,7 +38,7 @@ test-slow: $(VENV)/test.stamp
 test-papers: $(VENV)/test.stamp
 	@$(BIN)/python -m pytest -m papers $(ARGS)
 
-# Old versions use what newer packages around them deprecate. JAX 0.8 can crash in its cache of compiled programs.
+# Old versions use what newer packages around them deprecate. They keep no compiled programs, which nobody would use again.
 test-lowest: $(LOWEST)/lowest.stamp
 	@JAX_ENABLE_COMPILATION_CACHE=false $(LOWEST)/bin/python -m pytest -W ignore::DeprecationWarning \
 	  $(LOWEST_TESTS) $(ARGS)

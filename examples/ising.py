@@ -27,7 +27,6 @@ from adfpp.papers.theory import ising
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-WEIGHTS = 500
 ALPHAS = np.array([0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0])
 EP_ALPHAS = ALPHAS[:5]
 
@@ -46,11 +45,11 @@ def real_weights(x: Any, y: Any = None) -> None:
         numpyro.sample("y", Probit(x @ w, 0.0), obs=y)
 
 
-def simulate(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(seed: int, weights: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Inputs whose fields have variance 1, labels, and the teacher's weights as 0 and 1."""
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=(int(WEIGHTS * ALPHAS[-1]), WEIGHTS)) / np.sqrt(WEIGHTS)
-    teacher = rng.integers(0, 2, WEIGHTS)
+    x = rng.normal(size=(int(weights * ALPHAS[-1]), weights)) / np.sqrt(weights)
+    teacher = rng.integers(0, 2, weights)
     return x, (x @ (2 * teacher - 1) > 0).astype(int), teacher
 
 
@@ -63,7 +62,7 @@ def wrong(posterior: adfpp.Posterior, teacher: np.ndarray) -> float:
 def online(adf: adfpp.ADF, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -> list[float]:
     """Shares of wrong weights during one pass."""
     state, start, shares = adf.init(jax.random.key(0), x, y=y), 0, []
-    for stop in (ALPHAS * WEIGHTS).astype(int):
+    for stop in (ALPHAS * len(teacher)).astype(int):
         state, _ = adf.update(state, x[start:stop], y=y[start:stop])
         shares.append(wrong(adf.get_posterior(state), teacher))
         start = stop
@@ -73,7 +72,7 @@ def online(adf: adfpp.ADF, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) ->
 def revisited(ep: adfpp.EP, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -> list[float]:
     """Shares of wrong weights at the end of EP, with a new run for each α."""
     shares = []
-    for rows in (EP_ALPHAS * WEIGHTS).astype(int):
+    for rows in (EP_ALPHAS * len(teacher)).astype(int):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", adfpp.NotConverged)  # near the transition EP converges slowly
             result = ep.run(jax.random.key(1), x[:rows], y=y[:rows], progress_bar=False)
@@ -81,7 +80,7 @@ def revisited(ep: adfpp.EP, x: np.ndarray, y: np.ndarray, teacher: np.ndarray) -
     return shares
 
 
-def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]], teachers: int) -> None:
+def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]], teachers: int, weights: int) -> None:
     """Shares of wrong weights against α."""
     figure, axes = plt.subplots(figsize=(8, 4.8), constrained_layout=True)
     grid = np.linspace(0.05, ALPHAS[-1], 300)
@@ -92,7 +91,7 @@ def picture(path: Path, shares: dict[str, tuple[np.ndarray, np.ndarray]], teache
     for (name, (mean, error)), marker, colour in zip(shares.items(), "os^", ("C0", "C1", "C2"), strict=True):
         axes.errorbar(ALPHAS[: len(mean)], mean, error, fmt=marker, color=colour, ms=5, capsize=3, label=name)
     axes.set(xlabel="α: rows for each weight", ylabel="share of wrong weights", ylim=(-0.01, 0.45), xlim=(0, 5.1))
-    axes.set_title(f"Ising perceptron, {WEIGHTS} weights, {teachers} teachers, no noise")
+    axes.set_title(f"Ising perceptron, {weights} weights, {teachers} teachers, no noise")
     axes.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -103,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("example_output"), help="where the picture goes")
     parser.add_argument("--teachers", type=int, default=4, metavar="N", help="at least 2 (default 4)")
+    parser.add_argument("--weights", type=int, default=500, metavar="N", help="a multiple of 4 (default 500)")
     options = parser.parse_args()
     teachers = max(options.teachers, 2)
     jax.config.update("jax_enable_x64", True)
@@ -110,13 +110,13 @@ def main() -> None:
     ep = adfpp.EP(model, max_sweeps=30)
     runs: dict[str, list[list[float]]] = {"one pass": [], "EP": [], "Gaussian, clipped": []}
     for seed in range(teachers):
-        data = simulate(seed)
+        data = simulate(seed, options.weights)
         runs["one pass"].append(online(adf, *data))
         runs["EP"].append(revisited(ep, *data))
         runs["Gaussian, clipped"].append(online(gaussian, *data))
     shares = {k: (np.mean(v, 0), np.std(v, 0) / np.sqrt(teachers - 1)) for k, v in runs.items()}
     best, one_pass = ising.bayes_batch(ALPHAS).equilibrium.wrong_bits, ising.adf_online(ALPHAS).wrong_bits
-    print(adf.explain(*simulate(0)[:2]).factors[0].why)
+    print(adf.explain(*simulate(0, options.weights)[:2]).factors[0].why)
     print("\nshare of wrong weights (standard error)")
     print(f"{'α':>5} {'Bayes':>7} {'EP':>14} {'one pass, theory':>17} {'one pass':>14} {'Gaussian, clipped':>18}")
     for i, alpha in enumerate(ALPHAS):
@@ -126,7 +126,7 @@ def main() -> None:
             f"{cells['Gaussian, clipped']:>18}"
         )
     path = options.out / "ising.png"
-    picture(path, shares, teachers)
+    picture(path, shares, teachers, options.weights)
     print(f"\npicture: {path}")
 
 

@@ -15,6 +15,8 @@ import jax
 import jaxlib
 import pytest
 
+from adfpp.cli.main import WHOLE_LOOPS
+
 # Most of the time goes into compiling, and the workers, the slow tests and the next run compile the same programs.
 # A program that is read while another worker writes it, or was cut off, is compiled again (pyproject.toml ignores that
 # warning); the programs that a test starts make warnings errors themselves, and do without.
@@ -24,7 +26,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # The places in the source of each operation are written into a program only for profilers. Error messages do without.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 # Traces make many objects that live long. Python's default looks for garbage among them after every 700 new objects.
-gc.set_threshold(50_000, 20, 100)
+gc.set_threshold(1_000_000, 20, 100)
 
 # Most tests compare with an oracle to 1e-8 or better, which float32 cannot tell from a mistake. Arrays made
 # before the switch keep their precision, so it comes first. Tests of float32 ask for the fixture below.
@@ -38,15 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the fast tests' programs without optimisation, and import ArviZ once before the workers start.
 
     Most of the time of the fast tests goes into making programs, and optimising a program takes most of the time of its
-    compilation. The slow tests and those of the papers, which compute more than they compile, run what users run. XLA
-    usually compiles a program in 32 parts at once. This saves time only on cores that would be idle, and a program in
-    one part has fewer memory maps. XLA reads its flags when JAX first computes. A ``conftest.py`` therefore must not
-    compute anything when it is imported.
+    compilation. The slow tests and those of the papers, which compute more than they compile, run what users of the
+    command line run. XLA usually compiles a program in 32 parts at once. This saves time only on cores that would be
+    idle, and a program in one part has fewer memory maps. XLA reads its flags when JAX first computes. A
+    ``conftest.py`` therefore must not compute anything when it is imported.
 
     On its first import of the day ArviZ 0.23 writes a stamp file, by way of a temporary file whose name is
     always the same: two workers that import it at once can take it from each other, and the import fails.
     """
-    flags = ["--xla_cpu_parallel_codegen_split_count=1"]
+    flags = ["--xla_cpu_parallel_codegen_split_count=1", WHOLE_LOOPS]
     if "not slow" in config.option.markexpr:
         flags += ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
         if jaxlib.version.__version_info__ < (0, 11):  # later versions have no such emitters

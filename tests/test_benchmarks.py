@@ -38,6 +38,7 @@ def one_learner(**rest: object) -> Record:
 EVERY_CASE = [pytest.param(c, id=c.name, marks=() if c.common else pytest.mark.slow) for c in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EVERY_CASE)
 def test_every_model_runs_under_numpyro(case: Case) -> None:
     """Each has observations, by shapes alone, and a smallest field or a reason for which it should be refused."""

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(p for p in (ROOT / "examples").rglob("*.py") if p.name != "demo.py")  # CI runs that one by itself
 
-OPTIONS = {"ising": ["--teachers", "2"]}  # what makes a long script shorter
+OPTIONS = {"ising": ["--teachers", "2", "--weights", "200"]}  # what makes a long script shorter
 
 
 def run(script: Path, cwd: Path, out: Path) -> str:

@@ -62,6 +62,7 @@ def row_log_density(name: str) -> Callable[[dict[str, Any]], jax.Array]:
     return log_density_at_truth
 
 
+@pytest.mark.slow
 @every_model
 def test_simulate_is_a_function_of_the_key(name: str) -> None:
     """The same key gives the same data and truth; another gives others."""

@@ -4,11 +4,30 @@ Up to four rows the algebra is written out number by number: for matrices this s
 takes longer than the arithmetic.
 """
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 _WRITTEN_OUT = 4  # for larger matrices the written-out program is larger and no faster
+
+
+_SUMMED = 1024  # multiplications of a matrix product up to which a library is no faster than a loop
+
+
+def product(a: Float[Array, "m k"], b: Float[Array, "k n"]) -> Float[Array, "m n"]:
+    """The product of two matrices, as a sum if they are small or k is.
+
+    XLA calls a library for most products of two matrices, though not for those with a vector. A loop over rows that
+    calls one is not compiled as one function: this takes longer, and so does each row.
+    """
+    inner = a.shape[1]
+    if 0 < inner <= _WRITTEN_OUT:
+        return reduce(jnp.add, [a[:, i, None] * b[i] for i in range(inner)])
+    if min(a.shape[0], b.shape[1]) == 1 or a.shape[0] * inner * b.shape[1] > _SUMMED:
+        return a @ b
+    return jnp.sum(a[:, :, None] * b[None, :, :], 1)
 
 
 def whiten(f: Float[Array, "k n"]) -> tuple[Float[Array, "k k"], Float[Array, "k n"]]:
@@ -156,7 +175,12 @@ def inverse_of(root: Float[Array, "k k"]) -> Float[Array, "k k"]:
     size = root.shape[0]
     if size == 1:
         return 1.0 / root
-    return jnp.linalg.inv(root) if size > 2 else _inverse_two(root)
+    if size == 2:
+        return _inverse_two(root)
+    if size > _WRITTEN_OUT:
+        return jnp.linalg.inv(root)
+    lower, q = whiten(root)
+    return product(q.T, inverse_lower(lower))
 
 
 def _inverse_two(a: Float[Array, "2 2"]) -> Float[Array, "2 2"]:

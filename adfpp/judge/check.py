@@ -217,7 +217,8 @@ def check(
         prior: The prior that was given to ``init`` or ``run``; not needed if ``state`` is a result.
         orders: Number of random orders in which ``ADF`` absorbs the rows once more.
         predictions: The largest number of rows to predict; they are evenly spread.
-        num_samples: Number of draws for the importance weights.
+        num_samples: Number of draws for the importance weights; fewer, but at least 200, if they would take minutes.
+            The check shows how many they are.
         progress_bar: Whether to show a progress bar with a step for each question.
         **kwargs: The model's keyword arguments.
     """

@@ -13,7 +13,8 @@ from adfpp.learn.importance import Reweighted, reweighted
 from adfpp.learn.posterior import GivenPrior, Posterior, scalar_names
 
 _MOST = 10**9  # log-likelihoods of rows that a walk may evaluate: about half a minute for a simple likelihood
-_LOCAL = 10_000  # a row with local latents costs about as many: its likelihood is an integral
+_MOST_WEIGHTED = 10 * _MOST  # the same for the draws that are weighted: about five minutes
+_FEWEST_DRAWS = 200  # that are weighted at any cost
 
 
 class Errors(NamedTuple):
@@ -43,12 +44,14 @@ def errors_of(
         prior: What learning started from, if it was not the model's prior.
         absorbed: ``(n,)`` booleans: which rows were absorbed.
         rng_key: Key.
-        num_samples: Number of draws that are weighted.
+        num_samples: Number of draws that are weighted; fewer, but at least 200, if they would take minutes.
         further: Whether the errors should be measured beyond importance weights, if these are not good enough.
     """
     rows, names = np.flatnonzero(absorbed), names_of(post)
     mean, sd = np.asarray(post.belief.mean), np.asarray(post.family.spread(post.belief, post.program.size))
     joint = post.joint(*args, prior=prior, **kwargs)
+    cost = max(1, len(rows)) * joint.row_cost
+    num_samples = min(num_samples, max(_FEWEST_DRAWS, _MOST_WEIGHTED // cost))
     if not post.family.gaussian:
         options: dict[str, Any] = {"num_samples": num_samples, "prior": prior, "absorbed": absorbed}
         weighted = post.reweighted(rng_key, *args, **options, **kwargs)
@@ -68,7 +71,6 @@ def errors_of(
         weighted = reweighted(theta, log_p, -0.5 * base.distance(theta), post.program.constrain)
         found = by_reweighted(names, weighted, mean, sd)
         if further:
-            cost = max(1, len(rows)) * (_LOCAL if post.program.local else 1)
             found = measure(base, log_joint, theta, log_p, found, rng, _MOST // cost)
     if weighted.exact or not len(rows):  # combinations of discrete values are no draws
         return Errors(weighted, found, NOT_TESTED)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -65,8 +65,8 @@ class Posterior:
             return _BeliefDistribution(self.family, self.belief, self.program.size)
         mean, scale = self.belief
         if scale.ndim < 2:
-            return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape)).to_event(1)
-        return dist.MultivariateNormal(mean, scale_tril=_triangular(scale))
+            return dist.Normal(mean, jnp.broadcast_to(scale, mean.shape), validate_args=False).to_event(1)
+        return dist.MultivariateNormal(mean, scale_tril=_triangular(scale), validate_args=False)
 
     def sample(self, rng_key: jax.Array, sample_shape: int | tuple[int, ...] = ()) -> dict[str, jax.Array]:
         """Draws independent samples of the latents.
@@ -94,18 +94,12 @@ class Posterior:
     @cached_property
     def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         spread = self.family.spread(self.belief, self.program.size)
-        out = {}
+        out = self.program.compiled(_moments, seldom=True)(self.belief.mean, spread)
         for latent in self.latents:
-            m = self.belief.mean[latent.where].reshape(latent.unconstrained_shape)
-            s = spread[latent.where].reshape(latent.unconstrained_shape)
-            if latent.native is not None or _is_identity(latent.transform):
-                out[latent.name] = (m, s)
-            elif _is_elementwise(latent):
-                out[latent.name] = _moments_elementwise(latent.transform, m, s)
-            else:
+            if latent.name not in out:
                 draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
                 out[latent.name] = (jnp.mean(draws, 0), jnp.std(draws, 0))
-        return out
+        return {latent.name: out[latent.name] for latent in self.latents}
 
     def quantile(self, q: npt.ArrayLike) -> dict[str, jax.Array]:
         """Marginal quantiles ``{latent: (*q_shape, *latent_shape)}``.
@@ -114,20 +108,13 @@ class Posterior:
         """
         q = jnp.asarray(q, self.belief.mean.dtype)
         spread = self.family.spread(self.belief, self.program.size)
-        z = jax.scipy.special.ndtri(q)
+        elementwise = self.program.compiled(_quantiles, seldom=True)(q, self.belief.mean, spread)
         out = {}
         for latent in self.latents:
             if latent.native is not None:
                 out[latent.name] = self._native_quantile(latent, q)
             elif _is_elementwise(latent):
-                m, s = self.belief.mean[latent.where], spread[latent.where]
-                flat = (m + z[..., None] * s).reshape(q.shape + latent.unconstrained_shape)
-                low = latent.transform(flat)
-                # a decreasing transform reverses the order of quantiles
-                high = latent.transform((m - z[..., None] * s).reshape(q.shape + latent.unconstrained_shape))
-                up = latent.transform((m + s).reshape(latent.unconstrained_shape))
-                down = latent.transform((m - s).reshape(latent.unconstrained_shape))
-                out[latent.name] = jnp.where(up >= down, low, high)
+                out[latent.name] = elementwise[latent.name]
             else:
                 draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
                 flat = jnp.quantile(draws, q.reshape(-1), axis=0)
@@ -204,8 +191,7 @@ class Posterior:
         if not self.family.gaussian:
             return self.family.sample(rng_key, self.belief, count)
         mean, scale = self.belief
-        noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
-        return mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
+        return _gaussian_draws(rng_key, mean, scale, count)
 
     def reweighted(
         self,
@@ -348,6 +334,13 @@ def scalar_names(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{', '.join(map(str, i))}]" for i in np.ndindex(*shape)]
 
 
+@partial(jax.jit, static_argnames="count")
+def _gaussian_draws(rng_key: jax.Array, mean: jax.Array, scale: jax.Array, count: int) -> jax.Array:
+    noise = jax.random.normal(rng_key, (count, mean.shape[0]), mean.dtype)
+    return mean + (noise @ scale.T if scale.ndim == 2 else noise * scale)
+
+
+@jax.jit
 def _triangular(root: jax.Array) -> jax.Array:
     """The lower triangular root with a positive diagonal of the same covariance."""
     upper = jnp.linalg.qr(root.T, mode="r")
@@ -362,6 +355,34 @@ def _is_identity(transform: Transform) -> bool:
 def _is_elementwise(latent: Latent) -> bool:
     inner = stripped(latent.transform)
     return latent.shape == latent.unconstrained_shape and inner.domain.event_dim == 0 and inner.codomain.event_dim == 0
+
+
+def _moments(program: Program, mean: jax.Array, spread: jax.Array) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Means and sds of the latents that are not transformed, or by an elementwise transform."""
+    out = {}
+    for latent in program.latents:
+        m, s = (a[latent.where].reshape(latent.unconstrained_shape) for a in (mean, spread))
+        if latent.native is not None or _is_identity(latent.transform):
+            out[latent.name] = (m, s)
+        elif _is_elementwise(latent):
+            out[latent.name] = _moments_elementwise(latent.transform, m, s)
+    return out
+
+
+def _quantiles(program: Program, q: jax.Array, mean: jax.Array, spread: jax.Array) -> dict[str, jax.Array]:
+    """Exact quantiles of the latents whose transform is elementwise."""
+    z, out = jax.scipy.special.ndtri(q), {}
+    for latent in program.latents:
+        if latent.native is not None or not _is_elementwise(latent):
+            continue
+
+        def at(z: jax.Array, latent: Latent = latent) -> jax.Array:
+            flat = mean[latent.where] + z[..., None] * spread[latent.where]
+            return latent.transform(flat.reshape(z.shape + latent.unconstrained_shape))
+
+        # a decreasing transform reverses the order of quantiles
+        out[latent.name] = jnp.where(at(jnp.ones(())) >= at(-jnp.ones(())), at(z), at(-z))
+    return out
 
 
 def _moments_elementwise(transform: Transform, mean: jax.Array, sd: jax.Array) -> tuple[jax.Array, jax.Array]:

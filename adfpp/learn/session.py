@@ -236,7 +236,7 @@ class Session:
             return
         with _PROGRAMS.lock, entry.lock:
             check = self._checks.setdefault(entry, RowCheck(entry.program))
-            if check.done(call.rows, call.shared):
+            if check.done(call.rows, call.shared, lambda: self._projection(call, None)):
                 entry.checked = True
                 del self._checks[entry]
 

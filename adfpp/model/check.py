@@ -1,6 +1,6 @@
 """The numeric check that the log-likelihoods of single rows add up to that of all rows together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from adfpp.engine.trace import differ
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import AnyDistribution, is_improper
 from adfpp.model.latents import theta_in_support
-from adfpp.model.priors import prior_draws
+from adfpp.model.priors import PriorError, Projection, prior_draws
 from adfpp.model.program import Program
 from adfpp.model.refusals import one_row_advice
 from adfpp.model.visit import READING, Sampled
@@ -39,8 +39,18 @@ class RowCheck:
         self.kept: list[np.ndarray] | None = None
         self.tries = 0
 
-    def done(self, rows: Sequence[np.ndarray | jax.Array], shared: Sequence[ArrayLike]) -> bool:
+    def done(
+        self,
+        rows: Sequence[np.ndarray | jax.Array],
+        shared: Sequence[ArrayLike],
+        projection: Callable[[], Projection],
+    ) -> bool:
         """Compares a call's rows; returns whether the check is complete.
+
+        Args:
+            rows: The row arrays.
+            shared: The shared arrays.
+            projection: Gives the projected prior.
 
         Raises:
             ModelError: When rows do not add up, or the prior changes with them.
@@ -51,7 +61,7 @@ class RowCheck:
         given = _finite(rows, self.kept)
         length = len(given[0])
         if length >= 2 and any((a != a[:1]).any() for a in given):
-            if self.compare(self._thetas(shared), given, shared):
+            if self.compare(self._thetas(shared, projection), given, shared):
                 return True
         self.kept = [a[-1:] for a in given] if length else self.kept
         return self.tries >= _MOST_TRIES
@@ -71,10 +81,20 @@ class RowCheck:
         if len(given[0]) >= 2 and np.isfinite(np.asarray(theta)).all():
             self.compare(np.asarray(theta)[None], given, shared)
 
-    def _thetas(self, shared: Sequence[ArrayLike]) -> np.ndarray:
-        """Values of θ: random ones near 0 and draws from the prior."""
+    def _thetas(self, shared: Sequence[ArrayLike], projection: Callable[[], Projection]) -> np.ndarray:
+        """Values of θ: random ones near 0 and draws from the prior.
+
+        A prior of independent Gaussian blocks, which the learner needs anyway, is drawn from without a program of its
+        own. If the prior was matched by moments, the draws have these moments.
+        """
         program, rng = self.program, np.random.default_rng(3)
         near = [theta_in_support(program.latents, rng, program.size) for _ in range(_EACH)]
+        try:
+            drawn = projection().draws(rng, _EACH, program.size)
+            if drawn is not None:
+                return np.concatenate([near, drawn])
+        except (ModelError, PriorError):  # the user may give another prior, or the learner will refuse this one
+            pass
         try:
             with READING:
                 drawn = prior_draws(program.prior_sampler(shared), _EACH, seed=11)

@@ -22,6 +22,7 @@ from adfpp.model.visit import Sampled, draw_latents, prior_draws_of, quiet
 
 _CHUNK = 4096  # rows evaluated at once
 _NUMBERS = 1 << 21  # numbers in memory at once: rows times draws times numbers in a row
+_INTEGRAL = (1, 1_000, 500_000)  # an integral over 0, 1, or more numbers costs about as many evaluations
 
 Arrays = Sequence[Any]
 What = Literal["log_prob", "mean"]
@@ -77,6 +78,12 @@ class Joint:
                     f"The arguments that carry rows have other shapes than the model was read with: {shapes}."
                 )
         self.length = len(self.rows[0])
+
+    @property
+    def row_cost(self) -> int:
+        """About how many log-likelihoods without local latents the log-likelihood of a row costs."""
+        local = [f.local for f in self.program.factors if f.local is not None]
+        return max([_INTEGRAL[min(f.numbers, 2)] * f.combinations for f in local], default=1)
 
     # ------------------------------------------------------------------------------------------ densities
 
@@ -162,6 +169,8 @@ class Joint:
         rows = [jnp.asarray(np.asarray(a[padded])) for a in self.rows]
         size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes])
         batch = max(1, min(len(theta), _NUMBERS // (length * size)))
+        if what == "log_prob" and self.row_cost >= _INTEGRAL[1]:
+            batch = None  # computed together, each integral would do as much as the hardest one, in memory, too
         values = self._compiled(_row_values, batch, what)(theta, rows, self.shared)
         return {name: np.asarray(a)[:, : len(chosen)] for name, a in values.items()}
 
@@ -212,13 +221,16 @@ def _prior_samples(program: Program, call: _Call, keys: jax.Array, shared: Array
 
 
 def _row_values(
-    program: Program, call: _Call, batch: int, what: What, theta: jax.Array, rows: Arrays, shared: Arrays
+    program: Program, call: _Call, batch: int | None, what: What, theta: jax.Array, rows: Arrays, shared: Arrays
 ) -> dict[str, jax.Array]:
-    """``{observation: (S, rows, ...)}``: log-densities, or expected values."""
+    """``{observation: (S, rows, ...)}``: log-densities, or expected values; one by one if there is no ``batch``."""
 
     def all_rows(at: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        keys = jax.random.split(at[1], len(rows[0]))
-        return jax.vmap(lambda key, *row: _row_value(program, call, at[0], row, shared, key, what))(keys, *rows)
+        def one(given: tuple[jax.Array, Arrays]) -> dict[str, jax.Array]:
+            return _row_value(program, call, at[0], given[1], shared, given[0], what)
+
+        each = jax.random.split(at[1], len(rows[0])), list(rows)
+        return jax.vmap(one)(each) if batch else jax.lax.map(one, each)
 
     # One key for all calls, so that the draws of local latents do not depend on the chunks.
     keys = jax.random.split(jax.random.key(23), len(theta))

@@ -18,6 +18,9 @@ posteriordb, the BUGS manual and textbooks. They were written as users of NumPyr
 the options of adfpp was adapted to the other. The data is simulated from each model with fixed seeds at the published
 size, or it is the published data where it is small or comes with scikit-learn or statsmodels.
 
+What went wrong with models of this page has led to corrections of adfpp, and only their results were made again. The
+page is therefore no independent test of the verdicts; [How often the verdicts are right](verdicts.md) is one.
+
 `python -m benchmarks.models_tried --write` makes the page. It keeps its results in the folder
 `.benchmarks/models-tried`, and runs only what is missing or has changed. The versions are adfpp {adfpp}, JAX {jax} and
 NumPyro {numpyro}, in float64.
@@ -45,7 +48,7 @@ Silently wrong, that is the verdict is "trust it" and a mean is off by more than
 The field that adfpp finds for a row is the smallest possible one in {smallest} of {judged} models that run.
 
 Seconds of the first call of ADF in a fresh process, with reading and compiling the model, and of EP after it, for
-twenty models that are common:
+models that are common. Other work may have run on the machine at the same time, so the times are upper bounds.
 
 | model | ADF, first call | EP, first call |
 |---|---|---|

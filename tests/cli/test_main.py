@@ -1,5 +1,6 @@
 """The entry point: help, exit codes, and errors in one message each."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import adfpp
 from adfpp.cli import UsageError, commands, main
+from adfpp.cli.main import WHOLE_LOOPS
 from tests.cli.conftest import Run
 from tests.cli.data import REPOSITORY, STREAM
 
@@ -30,6 +32,20 @@ def test_version_and_help(words: list[str], text: str, capsys: pytest.CaptureFix
         main(words)
     assert exit.value.code == 0
     assert re.search(text, capsys.readouterr().out, re.DOTALL)
+
+
+@pytest.mark.parametrize("given", ["", "--xla_cpu_multi_thread_eigen=false"])
+def test_the_command_compiles_whole_loops(given: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["adfpp", "--version"])
+    monkeypatch.setenv("XLA_FLAGS", given)
+    with pytest.raises(SystemExit):
+        main()
+    assert os.environ["XLA_FLAGS"].split() == [*given.split(), WHOLE_LOOPS]  # XLA knows the option: the tests use it
+    own = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1"
+    monkeypatch.setenv("XLA_FLAGS", own)
+    with pytest.raises(SystemExit):
+        main()
+    assert os.environ["XLA_FLAGS"] == own
 
 
 def test_help_imports_nothing_that_is_slow():

@@ -1,11 +1,15 @@
 """How programs are compiled: with options of adfpp's own, but inside other programs with theirs."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import adfpp
 from adfpp.engine.compilation import Compiled, run_once
+from tests import models
 
 X = np.arange(3.0)
 
@@ -40,3 +44,15 @@ def test_options_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch):
     assert given[:2] == [{"xla_backend_optimization_level": 0}, None]
     options = given[2]
     assert options is not None and options["xla_backend_optimization_level"] == 1 and given[3] is None
+
+
+@pytest.mark.parametrize("model", [models.logistic, models.unknown_noise])
+def test_the_loop_over_rows_is_one_function(model: Callable[..., None]):
+    """XLA makes it one only if it contains no library call, no sorting and no scattered write."""
+    x, y, _ = models.rows()
+    adf = adfpp.ADF(model)
+    state = adf.init(jax.random.key(0), x, y=y)
+    program = jax.jit(lambda state: adf.update(state, x, y=y)).lower(state).compile().as_text()
+    assert program is not None
+    entry = program[program.index("ENTRY") :]
+    assert " call(" in entry and " while(" not in entry

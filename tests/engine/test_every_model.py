@@ -53,7 +53,7 @@ def test_every_model_has_a_plan_here() -> None:
     assert set(PLANS) == set(models.NAMES)
 
 
-_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t", "poisson", "heteroscedastic")
+_LONG = ("negative_binomial", "hierarchy", "softmax", "student_t", "poisson", "heteroscedastic", "threshold", "linear")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _LONG else n for n in PLANS])

@@ -10,6 +10,7 @@ from adfpp.engine.linalg import (
     inverse_lower,
     inverse_of,
     inverse_upper,
+    product,
     reversed_cholesky,
     root_of_product,
     small_cholesky,
@@ -35,6 +36,13 @@ def test_whitening(size: int) -> None:
     np.testing.assert_array_equal(np.triu(lower, 1), 0.0)
     assert (np.diagonal(lower) > 0).all()
     np.testing.assert_allclose(root_of_product(jnp.asarray(f)), lower, atol=1e-13)
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(2, 3, 4), (300, 2, 50), (20, 30, 10), (1, 0, 2)])
+def test_products(rows: int, inner: int, columns: int) -> None:
+    """Small ones, long thin ones, ones that are left to a library, and empty ones."""
+    a, b = matrix(rows, inner), matrix(inner, columns, 1)
+    np.testing.assert_allclose(product(jnp.asarray(a), jnp.asarray(b)), a @ b, rtol=1e-12, atol=1e-12)
 
 
 def test_whitening_nothing() -> None:

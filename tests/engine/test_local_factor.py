@@ -62,6 +62,7 @@ def separate(moments: Moments = AUTO) -> LocalFactor:
     return factor
 
 
+@pytest.mark.slow
 def test_the_local_number_is_integrated_out() -> None:
     """The tilt, the marginal density and the posterior of z, by conjugate algebra."""
     factor = gaussian()

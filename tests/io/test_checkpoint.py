@@ -301,6 +301,7 @@ def test_the_first_format_is_read_where_it_can_be(tmp_path: Path):
         adfpp.load(tmp_path / "d", CENTRED, **grouped())
 
 
+@pytest.mark.slow
 def test_sites_of_coupled_priors_come_back(tmp_path: Path):
     """A stream whose group scale learns goes on to the same bits."""
     middle, _ = CENTRED.update(CENTRED.init(jax.random.key(3), **grouped()), **grouped(0, 8))
@@ -513,6 +514,7 @@ def test_precision_is_compared_and_kept(tmp_path: Path, float32: None):
         adfpp.load(tmp_path / "c", adfpp.ADF(line), **points())
 
 
+@pytest.mark.slow
 def test_checkpoints_of_products(
     ising_learners: Any, ising_results: Any, ising: Any, pair: Pair, tmp_path: Path
 ) -> None:

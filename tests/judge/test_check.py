@@ -76,6 +76,7 @@ def noisier(data: Data) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ ADF
 
 
+@pytest.mark.slow
 def test_a_well_mixed_stream_is_nearly_right(mixed: Learned) -> None:
     """One pass over a thousand rows is off by a little more than can be trusted, and the check says by how much."""
     x, y, adf, result = mixed
@@ -500,3 +501,33 @@ def test_a_run_that_ended_early_in_random_order() -> None:
     exact = np.linalg.solve(np.eye(3) + x[absorbed].T @ x[absorbed] / 0.25, x[absorbed].T @ y[absorbed] / 0.25)
     assert found.reweighted is not None
     np.testing.assert_allclose(found.reweighted.mean()["w"], exact, atol=0.02)
+
+
+def eight_schools(sigma: Any, y: Any = None) -> None:
+    """Rubin's experiments, not centred: the posterior of log tau has a long left tail, which no Gaussian has."""
+    mu: Any = numpyro.sample("mu", dist.Normal(0, 5))
+    tau: Any = numpyro.sample("tau", dist.HalfCauchy(5))
+    with numpyro.plate("schools", sigma.shape[0]):
+        z: Any = numpyro.sample("z", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(mu + tau * z, sigma), obs=y)
+
+
+@pytest.mark.slow
+def test_a_scale_above_local_effects_is_known_to_be_too_narrow() -> None:
+    """EP's sd of log tau is too small, by as much as an integral over log tau says; mu integrates out."""
+    sigma = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+    y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+    ep = adfpp.EP(eight_schools)
+    result = ep.run(jax.random.key(0), sigma, y=y, progress_bar=False)
+    logs = np.linspace(-14.0, 8.0, 4001)
+    covariances = np.diag(sigma**2) + np.exp(2 * logs)[:, None, None] * np.eye(8) + 25.0
+    density = np.exp([stats.multivariate_normal.logpdf(y, cov=c) for c in covariances])
+    density *= stats.halfcauchy.pdf(np.exp(logs), scale=5.0) * np.exp(logs)
+    mean = np.average(logs, weights=density)
+    exact = np.sqrt(np.average((logs - mean) ** 2, weights=density))
+    _, scale = result.state.belief
+    ratio = np.sqrt(np.sum(np.asarray(scale)[1] ** 2)) / exact
+    assert ratio < 0.85
+    found = check(ep, result, sigma, y=y, progress_bar=False)
+    assert found.judgement.grade is Grade.RUN_NUTS
+    assert found.sd_ratio[0] == pytest.approx(ratio, abs=0.06)

@@ -136,6 +136,7 @@ def test_runs_that_hold_a_latent_in_different_spaces(coins: Any, beta: Any) -> N
     np.testing.assert_allclose(found.fits["full"].in_space_of(found.joint.program), p, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_native_latents_against_given_draws(pair: Pair) -> None:
     """Mean, sd, errors and divergence of a rate in its native space, against the exact posterior and draws from it."""
     draws = pair.draws()

@@ -19,7 +19,7 @@ from tests.learn.state_space import (
 )
 
 
-@pytest.mark.parametrize("kind", MOVES)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "returning" else k for k in MOVES])
 def test_it_is_rauch_tung_striebel(kind: str) -> None:
     """Smoothed and filtered moments and the evidence of a linear Gaussian model with irregular gaps, to 1e-8.
 
@@ -82,6 +82,7 @@ def test_one_row() -> None:
         np.testing.assert_allclose(got.log_evidence, log_z, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are passed over in padded chunks when they are many."""
     x, y, gaps = stream(5)

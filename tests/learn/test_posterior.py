@@ -107,6 +107,7 @@ def test_shapes_of_draws() -> None:
     assert posterior().sample(KEY)["q"].shape == (2,)
 
 
+@pytest.mark.slow
 def test_draws_are_a_function_of_the_key() -> None:
     """The same key, the same draws."""
     first, again = posterior().sample(KEY, (5,)), posterior().sample(KEY, (5,))

@@ -245,6 +245,7 @@ def test_a_result_of_a_higher_precision_is_refused(results: dict[str, Any]) -> N
         made.update(low.state, x, y=y)
 
 
+@pytest.mark.slow
 def test_a_first_call_may_be_traced() -> None:
     """The model is read and its prior is projected while a user's function is traced; nothing traced is kept."""
 

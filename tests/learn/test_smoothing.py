@@ -97,7 +97,8 @@ def counting() -> ADF:
     return ADF(counts, dynamics=RandomWalk(WALK))
 
 
-@pytest.mark.parametrize("model", [counts, *(pytest.param(m, marks=pytest.mark.slow) for m in (flips, returns))])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [counts, flips, returns])
 def test_sweeps_come_to_the_exact_answer(model: Any, counting: ADF) -> None:
     """Means within .02 sd, sds within 3%, the evidence within .05 of forward-backward sums on a grid."""
     y, log_factor = simulate(model.__name__)
@@ -157,6 +158,7 @@ def pairs(x: Any, y: Any = None) -> None:
         numpyro.sample("y", Probit(jax.numpy.stack([x @ w, -0.5 * (x @ w)], -1)).to_event(1), obs=y)
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_expectation_propagation() -> None:
     """A random walk that takes no steps: every row's belief is EP's posterior of a constant, and so is the evidence."""
     rng = np.random.default_rng(7)

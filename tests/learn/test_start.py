@@ -164,7 +164,9 @@ def _exact_means(group: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", ["full", "diagonal"])
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "x64", [pytest.param(True, marks=pytest.mark.slow, id="float64"), pytest.param(False, id="float32")]
+)
 def test_a_prior_that_overflows_gives_a_proper_start(family: str, x64: bool) -> None:
     """The log of the variance has the moments of a log-gamma number; everything else is finite."""
     group, y = _groups()
@@ -179,7 +181,10 @@ def test_a_prior_that_overflows_gives_a_proper_start(family: str, x64: bool) -> 
     np.testing.assert_allclose(sd[1], np.sqrt(special.polygamma(1, 1e-3)), rtol=1e-4)
 
 
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "x64", [pytest.param(True, marks=pytest.mark.slow, id="float64"), pytest.param(False, id="float32")]
+)
 def test_ep_learns_below_a_prior_that_overflows(x64: bool) -> None:
     """No row and no factor is refused, and EP's means are those of the exact posterior to 0.01."""
     group, y = _groups()

@@ -12,7 +12,7 @@ import pytest
 
 import adfpp
 from adfpp.engine.tilt import AUTO
-from adfpp.model import Program, read
+from adfpp.model import Program, RowCheck, read
 
 Array = Any
 sample: Callable[..., Any] = numpyro.sample  # NumPyro's stubs declare less than it takes
@@ -103,3 +103,8 @@ def assert_exact(got: Any, x: Array = X, y: Array = Y, log_z_shift: float = 0.0,
     np.testing.assert_allclose(got[1], covariance, atol=tol)
     np.testing.assert_allclose(np.sum(got[2].log_z), log_z + log_z_shift, atol=10 * tol)
     assert np.all(np.asarray(got[2].status) == adfpp.Status.OK)
+
+
+def looked_at(check: RowCheck, *rows: np.ndarray) -> bool:
+    """Whether the check of a model without shared arrays is complete after these rows."""
+    return check.done(rows, [], lambda: check.program.project_prior([]))

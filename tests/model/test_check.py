@@ -20,6 +20,7 @@ from tests.model.common import (
     exact,
     learned,
     linear,
+    looked_at,
     program,
     refusal,
     rows,
@@ -85,13 +86,13 @@ def test_check_ends_although_the_first_row_is_impossible() -> None:
     y = np.abs(Y)
     y[0] = -1.0
     check = RowCheck(program(model, X, y=y))
-    assert [check.done([X[t : t + 1], y[t : t + 1]], []) for t in range(3)] == [False, False, True]
+    assert [looked_at(check, X[t : t + 1], y[t : t + 1]) for t in range(3)] == [False, False, True]
 
 
 def test_the_check_gives_up_on_rows_that_cannot_be_compared() -> None:
     """After a hundred calls with one and the same row."""
     check = RowCheck(program(linear, X, y=Y))
-    through = [check.done([X[:1], Y[:1]], []) for _ in range(100)]
+    through = [looked_at(check, X[:1], Y[:1]) for _ in range(100)]
     assert through == [False] * 99 + [True]
 
 
@@ -107,7 +108,7 @@ def test_rows_of_probability_zero_do_not_break_the_check() -> None:
     x = rng.normal(size=(40, 2))
     y = (x @ [1.0, -1.0] > 0).astype(int)
     check = RowCheck(program(step, x, y=y))
-    through = [check.done([x[i : i + 5], y[i : i + 5]], []) for i in range(0, 40, 5)]
+    through = [looked_at(check, x[i : i + 5], y[i : i + 5]) for i in range(0, 40, 5)]
     assert all(through)  # at some draw of w two rows are possible
 
 

@@ -98,11 +98,11 @@ CASES: dict[str, Case] = {
 def test_densities_keep_their_digits(name: str, x64: bool) -> None:
     """The error is a few eps of the largest term that is needed: value times the log of a parameter, or the result."""
     make, exact, cases = CASES[name]
+    function = jax.jit(lambda v, g: log_density(make(*g), v))  # as tracers, parameters may be large
     with jax.enable_x64(x64), mpmath.workdps(50):
         for case in cases:
             *parameters, value = case
             given = [int(p) if isinstance(p, int) else jnp.asarray(p) for p in parameters]
-            function = jax.jit(lambda v, g: log_density(make(*g), v))  # as tracers, parameters may be large
             got = function(jnp.asarray(value), given)
             expected = float(exact(*(mpmath.mpf(p) for p in case)))
             largest = 10.0 + abs(expected) + value * np.log(1.0 + max(parameters))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import pytest
 from scipy import special
 
 from adfpp.model import Joint
@@ -71,6 +72,39 @@ def test_visits_of_a_site_have_one_density() -> None:
     counts = y.sum(1)
     expected = there * seen**counts * (1 - seen) ** (3 - counts) + (1 - there) * (counts == 0)
     np.testing.assert_allclose(logs, np.log(expected), atol=1e-10)
+
+
+@pytest.mark.slow
+def test_integrals_over_two_local_numbers_need_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each row. Their densities are Gaussian; together, the integrals of all draws would need 300 MB."""
+    t = jnp.array([-1.0, 0.0, 1.0])
+
+    def model(y: Array) -> None:
+        mean, sigma = sample("mean", dist.Normal(0, 1)), sample("sigma", dist.HalfNormal(1))
+        with numpyro.plate("rows", y.shape[0]):
+            a, b = sample("a", dist.Normal(mean, 1.0)), sample("b", dist.Normal(0.5, 0.8))
+            sample("y", dist.Normal(a[:, None] + b[:, None] * t, sigma).to_event(1), obs=y)
+
+    needed, compiled = [], Joint._compiled
+
+    def measured(self: Joint, function: Array, *options: Array) -> Array:
+        found: Array = compiled(self, function, *options)
+
+        def call(*args: Array) -> Array:
+            needed.append(found.outermost.lower(*args).compile().memory_analysis().temp_size_in_bytes)
+            return found(*args)
+
+        return call
+
+    monkeypatch.setattr(Joint, "_compiled", measured)
+    rng = np.random.default_rng(4)
+    y, theta = rng.normal(size=(4, 3)), 0.5 * rng.normal(size=(40, 2))
+    logs = Joint(program(model, y=y), (), {"y": y}).log_likelihood(theta)["y"]
+    shared = np.ones((3, 3)) + 0.64 * np.outer(t, t)
+    for (mean, log_sigma), row in zip(theta, logs.reshape(40, 4), strict=True):
+        exact = stats.multivariate_normal(mean + 0.5 * np.asarray(t), shared + np.exp(2 * log_sigma) * np.eye(3))
+        np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-3)
+    assert 0 < max(needed) < 5e7
 
 
 def test_forwards() -> None:

@@ -659,6 +659,7 @@ def test_export_of_discrete_latents(ising_results: Any, ising: Any, exact_ising:
             assert "sign[1]" in arviz.summary(data, var_names=["sign"]).index
 
 
+@pytest.mark.slow
 def test_export_of_native_latents(pair: Pair) -> None:
     result, data = pair.result, pair.data
     found = adfpp.to_arviz(result, num_samples=200, **data)

@@ -316,6 +316,7 @@ def test_picture_of_a_check(settling: str | None, colour: str) -> None:
     assert ranks.get_ylabel() == "number of rows" and "nats" in score.get_ylabel()
 
 
+@pytest.mark.slow
 def test_pictures_of_discrete_latents(ising_comparison: Any, exact_ising: Enumerated, tmp_path: Path) -> None:
     figures = ising_comparison.plot()
     assert list(figures) == ["marginals", "probabilities", "predictions", "learning"]

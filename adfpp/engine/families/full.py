@@ -37,7 +37,7 @@ from adfpp.engine.families.base import (
     mean_of_blocks,
     slots_of,
 )
-from adfpp.engine.linalg import inverse_upper, reversed_cholesky, whiten
+from adfpp.engine.linalg import inverse_upper, product, reversed_cholesky, whiten
 from adfpp.engine.sites import Cavity, cavity, message_of, pack, site_of, site_size, unpack
 from adfpp.engine.tilt import Index
 
@@ -138,7 +138,7 @@ class Full(Gaussian):
     def look(self, window: Window[Belief], slot: Index, size: int) -> tuple[jax.Array, jax.Array]:
         if isinstance(window.directions, tuple):
             rows, mean = field_of(window, slot, size)
-            return mean, rows @ window.belief.scale
+            return mean, product(rows, window.belief.scale)
         # F of the window, corrected for the changes of root and mean by earlier slots
         rows = slots_of(window.matrix, slot, size)
         overlap = rows @ window.directions.T
@@ -153,17 +153,20 @@ class Full(Gaussian):
         excess = root - jnp.eye(root.shape[0], dtype=root.dtype)
         if isinstance(window.directions, tuple):
             mean, scale = window.belief
-            image = scale @ q.T
+            image = product(scale, q.T)
             if q.shape[0] == 1:
                 moved = Belief(mean + image[:, 0] * shift[0], scale + (excess[0, 0] * image) * q)
             else:
-                moved = Belief(mean + image @ shift, scale + (image @ excess) @ q)
+                moved = Belief(mean + image @ shift, scale + product(product(image, excess), q))
             return window._replace(belief=moved)
         slots, size = window.directions.shape[0], q.shape[0]
         unit = (jnp.arange(slots)[:, None] == slot + jnp.arange(size)[None, :]).astype(q.dtype)
-        image = unit + window.weights @ (window.directions @ q.T)
+        # W is still 0 in the columns of q, so q may be among the directions already: the buffer is not read as it was
+        # before, and is written without a copy
+        directions = jax.lax.dynamic_update_slice_in_dim(window.directions, q, slot, 0)
+        image = unit + window.weights @ (directions @ q.T)
         return window._replace(
-            directions=jax.lax.dynamic_update_slice_in_dim(window.directions, q, slot, 0),
+            directions=directions,
             weights=jax.lax.dynamic_update_slice_in_dim(window.weights, image @ excess, slot, 1),
             steps=window.steps + image @ shift,
         )
@@ -300,7 +303,7 @@ class Full(Gaussian):
 
     @override
     def spread(self, belief: Belief, size: int) -> jax.Array:
-        return jnp.sqrt(jnp.sum(belief.scale**2, -1))
+        return jnp.linalg.norm(belief.scale, axis=-1)
 
     @override
     def distance(self, before: Belief, after: Belief) -> jax.Array:

@@ -20,8 +20,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from adfpp.engine.derivatives import jacobian
-from adfpp.engine.linalg import inverse_lower, small_cholesky, whiten
+from adfpp.engine.derivatives import value_and_jacobian
+from adfpp.engine.linalg import inverse_lower, product, small_cholesky, whiten
 from adfpp.engine.tilt.base import Drawn, LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
 from adfpp.engine.tilt.montecarlo import MonteCarlo, blocks, draw_points, standard_error
@@ -73,26 +73,27 @@ class Conditional:
         size, dtype = mean.shape[0], mean.dtype
         outer = len(self.outer)
         order = np.array([*self.outer, *(i for i in range(size) if i not in self.outer)])
-        back = np.argsort(order)
         # with the outer numbers first in the field, they depend on the first whitened coordinates alone
         lower, turn = whiten(scale[order])
+        lower = lower[np.argsort(order)]
 
         def at(outer: Float[Array, " o"], inner: Float[Array, " m"]) -> Float[Array, ""]:
-            return log_factor((mean[order] + lower @ jnp.concatenate([outer, inner]))[back])
+            parts = (lower[:, : len(self.outer)], outer), (lower[:, len(self.outer) :], inner)
+            return log_factor(mean + sum(product(columns, u[:, None])[:, 0] for columns, u in parts))
 
         def given(values: Float[Array, "n o"]) -> _Given:
             """The Gaussian part at n values of the o outer numbers."""
             zero = jnp.zeros(size - outer, dtype)
 
             def one(o: Float[Array, " o"]) -> _Given:
-                slope = jax.grad(lambda i: at(o, i))(zero)
-                curvature = jacobian(jax.grad(lambda i: at(o, i)))(zero)
+                slope, curvature = value_and_jacobian(jax.grad(lambda i: at(o, i)))(zero)
                 root = small_cholesky(jnp.eye(len(zero), dtype=dtype) - 0.5 * (curvature + curvature.T))
                 inverse = inverse_lower(root)
-                mean = inverse.T @ (inverse @ slope)
+                covariance = product(inverse.T, inverse)
+                mean = product(covariance, slope[:, None])[:, 0]
                 # computed at the mean, where no large numbers cancel
                 log_mass = at(o, mean) - 0.5 * mean @ mean - jnp.sum(jnp.log(jnp.diagonal(root)))
-                return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, inverse.T @ inverse)
+                return _Given(jnp.where(jnp.isnan(log_mass), -jnp.inf, log_mass), mean, covariance)
 
             parts = jax.vmap(one)(values)
             possible = parts.log_mass > -jnp.inf
@@ -134,8 +135,8 @@ def _turned(
     error: Float[Array, ""],
 ) -> Tilted:
     """Converts moments of ``turn @ u`` to moments of u; the directions outside of ``turn`` keep their moments."""
-    rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - turn.T @ turn
-    root = turn.T @ small_cholesky(covariance) + rest
+    rest = jnp.eye(turn.shape[1], dtype=turn.dtype) - product(turn.T, turn)
+    root = product(turn.T, small_cholesky(covariance)) + rest
     return Tilted(log_z, turn.T @ shift, whiten(root)[0], error)
 
 
@@ -152,8 +153,8 @@ def _moments(
     away = points - heaviest
     shift = weights @ away
     centred = away - shift
-    covariance = (centred * weights[:, None]).T @ centred
-    inside = jnp.einsum("n,nij->ij", weights, given.covariance)
+    covariance = product((centred * weights[:, None]).T, centred)
+    inside = jnp.sum(weights[:, None, None] * given.covariance, 0)
     first = outer.shape[1]
     return heaviest + shift, covariance.at[first:, first:].add(inside)
 
@@ -217,7 +218,7 @@ def _fitted(
     length = jnp.asarray(0.5 * jnp.sum(points * points, -1))
 
     def fit(centre: Float[Array, " o"], root: Float[Array, "o o"], count: Int[Array, ""]) -> _Fit:
-        u = centre + points @ root.T
+        u = centre + product(points, root.T)
         inner = given(u)
         logs = inner.log_mass - 0.5 * jnp.sum(u * u, -1) + length
         logs = jnp.where(jnp.isnan(logs), -jnp.inf, logs)
@@ -328,7 +329,8 @@ def _on_cavity(given: Callable[[Array], _Given], dtype: DTypeLike, nodes: int) -
     spread = jnp.sqrt(jnp.diagonal(covariance)[1:])
     moments = [(inner.mean - shift[1:]) / spread, variances / spread**2]
     carried = density[:, None] * jnp.concatenate([jnp.ones_like(density)[:, None], *moments], 1)
-    sizes = [jnp.max(jnp.abs(jnp.asarray(rows, dtype) @ carried), 0) / total for rows in (middle, last)]
+    rows = jnp.asarray(np.concatenate([middle, last])[..., None], dtype)
+    sizes = jnp.max(jnp.abs(jnp.sum(rows * carried, 1)).reshape(2, 4, -1), 1) / total
     error = 2.0 * jnp.max(tail_error(*sizes)) / jnp.minimum(covariance[0, 0], 1.0)
     proper = jnp.all(jnp.isfinite(shift)) & jnp.all(jnp.isfinite(covariance)) & (covariance[0, 0] > 0)
     return top + jnp.log(total), shift, covariance, jnp.where(proper & ~jnp.isnan(error), error, jnp.inf)

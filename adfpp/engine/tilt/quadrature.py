@@ -15,7 +15,7 @@ No derivatives are taken, so a factor may have kinks, steps and zeros. Two and t
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, reduce
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import jax
@@ -27,7 +27,7 @@ from numpy.polynomial.hermite_e import hermegauss, hermevander
 
 from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.landmarks import Landmarks
-from adfpp.engine.tilt.rules import LOST, kronrod, once, tail_error
+from adfpp.engine.tilt.rules import LOST, kronrod, legendre, once, tail_error
 from adfpp.engine.tilt.tensor import two_or_three_dimensions
 
 # The log of a factor, or of a tilt, at many values of a field of one number.
@@ -176,8 +176,8 @@ def _hidden(
 
 
 _GRID = np.sinh(np.linspace(-6.5, 6.5, 66))  # an even number of points, so that 0 is not one of them; up to ±332 sd
-_LADDER = 1.7 ** np.arange(-2, 46)  # from a third of a step to far beyond the grid
-_MAX_ZOOMS = 7  # each reduces the bracket to 2/47 of its width or less, and all of them to 1e-9
+_LADDER = 2.0 ** np.arange(-2, 32)  # from a quarter of a step to far beyond the grid
+_MAX_ZOOMS = 7  # each reduces the bracket to 2/33 of its width or less, and all of them to 1e-8
 
 
 def _sorted(a: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -199,6 +199,44 @@ def _relative(
     )
 
 
+@cache
+def _panel() -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, "10 n"]]:
+    """A panel of half-width 1: its nodes with both ends, their weights, and rows that show the error.
+
+    The rows give how far the values at the ends are from the polynomial through the nodes, four Legendre coefficients
+    from the middle of this polynomial, and its last four.
+    """
+    x, (weights, _, *ends) = kronrod()
+    coefficients = legendre(x)
+    rows = np.concatenate([-np.stack(ends), coefficients[9:13], coefficients[17:21]])
+    at_ends = np.pad(np.eye(2), ((0, 8), (0, 0)))
+    return np.append(x, [-1.0, 1.0]), np.pad(weights, (0, 2)), np.hstack([rows, at_ends])
+
+
+def _integrals(
+    density: Float[Array, "n p"], v: Float[Array | np.ndarray, "n p"], half: Float[Array, " p"] | float
+) -> tuple[Float[Array, "3 p"], Float[Array, "3 p"]]:
+    """The integrals of 1, v, v² over panels of these half-widths, and their errors. Panels are the last axis.
+
+    The error is estimated from how fast the coefficients fall. (The difference between two rules is no estimate for a
+    kink, where both may be wrong by the same amount.)
+    """
+    dtype = density.dtype
+    _, weights, rows = _panel()
+    powers = once(jnp.stack([density, density * v, density * v * v]))
+    # written as sums, because a small matrix product would be a slow library call in the loop over rows
+    integrals = half * jnp.sum(powers * jnp.asarray(weights[:, None], dtype), 1)
+    left, right, *tails = jnp.abs(jnp.sum(density * jnp.asarray(rows[..., None], dtype), 1))
+    middle, last = reduce(jnp.maximum, tails[:4]), reduce(jnp.maximum, tails[4:])
+    # a step, whose coefficients hardly fall, costs no more than the last of them
+    beyond = jnp.minimum(tail_error(middle, last), last)
+    # the ends of a panel are not nodes: if the values there differ from the polynomial, there may be a peak or a kink
+    # between the end and the last node
+    error = half * (beyond + 0.005 * (left + right))
+    far = jnp.maximum(jnp.abs(v[-2]), jnp.abs(v[-1]))
+    return integrals, jnp.stack([error, error * far, error * far * far])
+
+
 _PANELS = np.linspace(-9.13, 9.31, 9)  # no edge at a round number, where a likelihood is likely to have a step
 
 
@@ -210,25 +248,16 @@ def _composite(values: LogValues, centre: Float[Array, ""], sd: Float[Array, ""]
     """
     dtype = centre.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, weights = kronrod()
     half = 0.5 * (_PANELS[1] - _PANELS[0])
-    u = (0.5 * (_PANELS[1:] + _PANELS[:-1])[:, None] + half * x).astype(dtype)
+    u = (0.5 * (_PANELS[1:] + _PANELS[:-1]) + half * _panel()[0][:, None]).astype(dtype)
     logs = once(values(centre + sd * jnp.asarray(u.reshape(-1))).reshape(u.shape) - 0.5 * u * u)
     top = jnp.max(logs)
     density = once(jnp.exp(logs - top))
-    powers = np.stack([np.ones_like(u), u, u * u], -1) * half
-    both = np.concatenate([powers * weights[0][:, None], powers * weights[1][:, None]], -1).astype(dtype)
-    sums = jnp.einsum("pn,pnk->pk", density, both)  # (panels, 3 powers by either rule)
-    total, first, second = jnp.sum(sums[:, :3], 0)
-    gap = jnp.abs(sums[:, :3] - sums[:, 3:])
-    size = jnp.stack([total, jnp.sqrt(total * second), second])
-    relative = gap / size
-    errors = size * jnp.sum(jnp.minimum(relative, (60.0 * relative) ** 1.5), 0)
+    integrals, errors = (jnp.sum(a, 1) for a in _integrals(density, u, half))
+    total, first, second = integrals
     mean = first / total
     variance = second / total - mean * mean
-    ends = (
-        jnp.maximum(density[0, 0], density[-1, -1]) / total * 1e3
-    )  # the mass outside of the panels must be negligible
+    ends = jnp.maximum(density[-2, 0], density[-1, -1]) / total * 1e3  # the mass outside must be negligible
     rounding = eps * (
         LOST
         + 4.0 * jnp.max(jnp.abs(top))
@@ -273,25 +302,24 @@ class _Framing(NamedTuple):
     """The search for the peak and for the range of a tilt, so far.
 
     Attributes:
-        stage: What the next points are: the grid, points inside the bracket, the ladder; then the search has ended.
-        points: The next points.
-        bracket: Three points around the peak.
-        around: The log-tilt at these.
-        zooms: How often the bracket has been refined.
+        points: The next points: the grid and the landmarks, then points inside the bracket, at last the ladder.
+        bracket: The highest point, and its neighbours on the left and on the right.
+        top: The log-tilt at the highest point.
+        passes: How often the bracket has been found.
+        on_ladder: Whether the next points are the ladder.
+        finished: Whether the ladder has been evaluated.
         heights: The log-tilt on the grid and at the landmarks.
-        sides: The log-tilt on the ladder, on both sides of the peak.
+        logs: The log-tilt at the last points.
     """
 
-    stage: Int[Array, ""]
     points: Float[Array, "2 n"]
     bracket: Float[Array, "3"]
-    around: Float[Array, "3"]
-    zooms: Int[Array, ""]
-    heights: Float[Array, " grid"]
-    sides: Float[Array, "2 rungs"]
-
-
-_ON_GRID, _IN_BRACKET, _ON_LADDER, _ENDED = range(4)
+    top: Float[Array, ""]
+    passes: Int[Array, ""]
+    on_ladder: Bool[Array, ""]
+    finished: Bool[Array, ""]
+    heights: Float[Array, "2 n"]
+    logs: Float[Array, "2 n"]
 
 
 def frame(
@@ -307,95 +335,83 @@ def frame(
     """
     dtype = known.dtype
     grid, ladder = jnp.asarray(_GRID, dtype), jnp.asarray(_LADDER, dtype)
-    points = jnp.concatenate([grid, known])
-    half = max(len(_LADDER), (len(points) + 1) // 2)
-    shares = jnp.stack([jnp.arange(half, dtype=dtype) / half, jnp.linspace(0.0, 1.0, half, dtype=dtype)])
-    signs = jnp.asarray([[1.0], [-1.0]], dtype)
-    rungs = jnp.pad(ladder, (0, half - len(ladder)))
+    half = max(len(_LADDER), (len(_GRID) + len(known) + 1) // 2)
+    first = jnp.concatenate([grid, known, jnp.full(2 * half - len(_GRID) - len(known), grid[-1])]).reshape(2, half)
+    shares = jnp.asarray(np.stack([np.arange(half) / half, np.linspace(0.0, 1.0, half)]), dtype)
+    rungs = jnp.asarray(np.multiply.outer([1.0, -1.0], np.pad(_LADDER, (0, half - len(_LADDER)))), dtype)
+    closest = 4 * float(jnp.finfo(dtype).eps)
 
-    def top_of(framing: _Framing) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        highest = jnp.argmax(framing.around)
-        return framing.bracket[highest], framing.around[highest]
-
-    def step_of(framing: _Framing) -> Float[Array, ""]:
-        bracket = framing.bracket
-        return jnp.maximum(bracket[2] - bracket[0], jnp.abs(top_of(framing)[0]) * 4 * float(jnp.finfo(dtype).eps))
-
-    def on_grid(framing: _Framing, logs: Float[Array, "2 n"]) -> _Framing:
-        heights = logs.reshape(-1)[: len(points)]
-        at = points[jnp.argmax(heights)]
-        low = jnp.max(jnp.where(points < at, points, 2.0 * _GRID[0]))
-        high = jnp.min(jnp.where(points > at, points, 2.0 * _GRID[-1]))
-        # -inf for the heights of the neighbours, so that the first zoom is made; it evaluates points between them
-        around = jnp.full(3, -jnp.inf, dtype).at[1].set(jnp.max(heights))
-        return framing._replace(bracket=jnp.stack([low, at, high]), around=around, heights=heights)
-
-    def in_bracket(framing: _Framing, logs: Float[Array, "2 n"]) -> _Framing:
-        first = jnp.clip(jnp.argmax(logs) - 1, 0, logs.size - 3)
-        bracket, around = (jax.lax.dynamic_slice_in_dim(a.reshape(-1), first, 3) for a in (framing.points, logs))
-        return framing._replace(bracket=bracket, around=around, zooms=framing.zooms + 1)
+    def step_of(bracket: Float[Array, "3"]) -> Float[Array, ""]:
+        return jnp.maximum(bracket[2] - bracket[0], jnp.abs(bracket[1]) * closest)
 
     def search(framing: _Framing) -> _Framing:
-        logs = once(log_tilt(framing.points.reshape(-1))).reshape(2, -1)
-        stage = framing.stage
-        passes = (on_grid(framing, logs), in_bracket(framing, logs))
-        new = jax.tree.map(lambda a, b, c: jnp.where(stage == 0, a, jnp.where(stage == 1, b, c)), *passes, framing)
-        low = new.bracket[:2, None]  # the ends and the middle are evaluated again, so that all points are in order
-        inside = low + (new.bracket[1:, None] - low) * shares
-        on_ladder = top_of(new)[0] + signs * (step_of(new) * rungs)
-        zoom = (new.around[1] - jnp.min(new.around) > 2.0) & (new.zooms < _MAX_ZOOMS)
-        last = stage == _ON_LADDER
-        return new._replace(
-            stage=jnp.where(last, _ENDED, jnp.where(zoom, _IN_BRACKET, _ON_LADDER)),
-            points=jnp.where(zoom, inside, on_ladder),
-            sides=jnp.where(last, logs[:, : len(ladder)], new.sides),
+        points, old, on_ladder = framing.points, framing.bracket, framing.on_ladder
+        logs = once(log_tilt(points.reshape(-1))).reshape(2, half)
+        at = points.reshape(-1)[jnp.argmax(logs)]
+        left, right = points < at, points > at
+        # as one operation: the next points on both sides, and how high the tilt is there
+        sides = [jnp.where(left, points, old[0]), jnp.where(right, -points, -old[2])]
+        sides += [jnp.where(left, logs, -jnp.inf), jnp.where(right, logs, -jnp.inf), logs]
+        low, high, *beside, top = jnp.max(jnp.stack(sides).reshape(5, -1), -1)
+        bracket = jnp.where(on_ladder, old, jnp.stack([low, at, -high]))
+        narrow = top - jnp.minimum(*beside) > 2.0  # if the peak is not narrow, these points show its width
+        zoom = (framing.passes == 0) | (narrow & (framing.passes < _MAX_ZOOMS) & ~on_ladder)
+        # the ends and the middle are evaluated again, so that all points are in order
+        inside = bracket[:2, None] + (bracket[1:, None] - bracket[:2, None]) * shares
+        return _Framing(
+            points=jnp.where(zoom, inside, bracket[1] + step_of(bracket) * rungs),
+            bracket=bracket,
+            top=jnp.where(on_ladder, framing.top, top),
+            passes=framing.passes + 1,
+            on_ladder=~zoom,
+            finished=on_ladder,
+            heights=jnp.where(framing.passes == 0, logs, framing.heights),
+            logs=logs,
         )
 
-    zeros, blank = jnp.zeros(3, dtype), jnp.zeros((2, len(_LADDER)), dtype)
-    first = jnp.pad(points, (0, 2 * half - len(points))).reshape(2, half)
-    start = _Framing(jnp.asarray(_ON_GRID), first, zeros, zeros, jnp.asarray(0), 0.0 * points, blank)
-    framing = jax.lax.while_loop(lambda framing: framing.stage < _ENDED, search, start)
-    peak, top = top_of(framing)
-    steps, sides, heights = step_of(framing) * ladder, framing.sides, framing.heights
+    no, zero, blank = jnp.asarray(False), jnp.zeros((), dtype), jnp.zeros((2, half), dtype)
+    ends = jnp.asarray([2.0 * _GRID[0], 0.0, 2.0 * _GRID[-1]], dtype)
+    start = _Framing(first, ends, zero, jnp.asarray(0), no, no, blank, blank)
+    framing = jax.lax.while_loop(lambda framing: ~framing.finished, search, start)
+    peak, top, sides = framing.bracket[1], framing.top, framing.logs[:, : len(_LADDER)]
+    steps = step_of(framing.bracket) * ladder
 
-    visible = (
-        38.0 if dtype == jnp.float64 else 20.0
-    )  # a larger drop of the log contributes nothing to a sum in this dtype
+    # a larger drop of the log contributes nothing to a sum in this dtype
+    visible = 38.0 if dtype == jnp.float64 else 20.0
     numbers = jnp.arange(1, len(_LADDER) + 1)
     # a heavy tail contributes to the variance in proportion to the squared distance
     weight = jnp.asarray(2.0 * np.log(np.maximum(_LADDER, 1.0)), dtype)
-
-    def reach(heights: Float[Array, "2 rungs"], drop: float) -> Float[Array, "2"]:
-        """On each side, the first rung beyond which these heights stay lower than the peak by ``drop``."""
-        rung = jnp.max(jnp.where(heights > top - drop, numbers, 0), -1)
-        return steps[jnp.clip(rung, 0, len(_LADDER) - 1)]
-
-    near, far = reach(sides, 2.0), reach(sides + weight, visible)
+    # on each side, the first rungs beyond which the tilt stays lower than 2 below the peak, and is negligible
+    near_or_far = jnp.stack([sides > top - 2.0, sides + weight > top - visible])
+    near, far = steps[jnp.clip(jnp.max(jnp.where(near_or_far, numbers, 0), -1), 0, len(_LADDER) - 1)]
     # the ladder may miss a second peak that the grid or a landmark shows: integrate up to that peak's neighbours
-    seen = jnp.where(heights > top - visible, points, peak)
-    right, left = jnp.maximum(jnp.max(seen), peak + far[0]), jnp.minimum(jnp.min(seen), peak - far[1])
-    beyond_right, beyond_left = (
-        jnp.min(jnp.where(grid > right, grid, grid[-1])),
-        jnp.max(jnp.where(grid < left, grid, grid[0])),
-    )
-    right = jnp.where(jnp.max(seen) > peak + far[0], beyond_right, right)
-    left = jnp.where(jnp.min(seen) < peak - far[1], beyond_left, left)
-    fixed = jnp.stack([left, peak - far[1], peak - near[1], peak, peak + near[0], peak + far[0], right])
-    return (
-        peak,
-        top,
-        0.5 * (near[0] + near[1]),
-        _sorted(jnp.concatenate([fixed, jnp.clip(known, left, right)])),
-    )
+    seen = jnp.where(framing.heights > top - visible, first, peak)
+    highest, lowest, right, left = jnp.max(seen), jnp.min(seen), peak + far[0], peak - far[1]
+    beyond_right = jnp.min(jnp.where(grid > highest, grid, grid[-1]))
+    beyond_left = jnp.max(jnp.where(grid < lowest, grid, grid[0]))
+    widest = jnp.where(highest > right, beyond_right, right), jnp.where(lowest < left, beyond_left, left)
+    edges = jnp.stack([widest[1], left, peak - near[1], peak, peak + near[0], right, widest[0]])
+    if len(known):
+        edges = _sorted(jnp.concatenate([edges, jnp.clip(known, widest[1], widest[0])]))
+    return peak, top, 0.5 * (near[0] + near[1]), edges
 
 
 class _Panels(NamedTuple):
-    """The panels of an integral, so far."""
+    """The panels of an integral, so far, in groups that are halved together.
 
-    edges: Float[Array, "P 2"]
-    sums: Float[Array, "P 3"]  # integrals of 1, v, v² over each panel, v the distance from the peak
-    errors: Float[Array, "P 3"]
+    Attributes:
+        table: For each panel its ends, the integrals of 1, v, v² over it (v the distance from the peak), their errors.
+        chosen: The ends of the panels to be integrated now: the two halves of each panel of a group.
+        place: The group that they replace; the right halves become a new group.
+        used: How many groups there are.
+        finished: Whether the errors are small enough, or the table is full.
+    """
+
+    table: Float[Array, "G p 8"]
+    chosen: Float[Array, "2 p 2"]
+    place: Int[Array, ""]
     used: Int[Array, ""]
+    finished: Bool[Array, ""]
 
 
 def _integrate(
@@ -409,81 +425,57 @@ def _integrate(
 ) -> tuple[Float[Array, ""], Float[Array, "3"], Float[Array, "3"]]:
     """Integrates adaptively: halves the panels with the largest errors until the sum of the errors is small enough.
 
-    As many panels are halved together as there are first ones, so that the program contains the tilt once.
+    The first panels are two groups, and the worst group is halved as a whole. So all passes of the loop are equal, and
+    the program is short: it contains the tilt once, and finds the worst of a few groups in place of that many panels.
 
     Returns:
         The log of the unit, the integrals of 1, v, v² in this unit and their errors, v the distance from the peak.
     """
     dtype = peak.dtype
     eps = float(jnp.finfo(dtype).eps)
-    x, weights = (jnp.asarray(a, dtype) for a in kronrod())
-    nodes = jnp.concatenate([x, jnp.asarray([-1.0, 1.0], dtype)])
+    nodes = jnp.asarray(_panel()[0], dtype)
     top = jnp.where(top > -jnp.inf, top, 0.0)
     # a higher peak that ``frame`` has missed must not overflow: it is limited here, and makes the panel's error large
     ceiling = 600.0 if dtype == jnp.float64 else 60.0
     # the least mass of a peak of this width: errors are relative to it
     least = 0.3 * width * jnp.stack([jnp.ones_like(width), width, width * width])
 
-    def measure(edges: Float[Array, "p 2"]) -> tuple[Float[Array, "p 3"], Float[Array, "p 3"]]:
-        """The sums and errors of panels."""
+    def size_of(sums: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
+        """The sizes of the integrals of 1, v, v², by which their errors are divided."""
+        return jnp.stack([sums[0], jnp.sqrt(jnp.maximum(sums[0] * sums[2], 0.0)), sums[2]])
+
+    def measure(edges: Float[Array, "n 2"]) -> Float[Array, "n 8"]:
+        """Integrates panels: their rows of the table."""
         half, middle = 0.5 * (edges[:, 1] - edges[:, 0]), 0.5 * (edges[:, 0] + edges[:, 1])
         u = middle + half * nodes[:, None]  # panels are the last axis, along which XLA vectorises the sums
         logs = once(log_tilt(u.reshape(-1))).reshape(u.shape) - top
-        density = once(jnp.exp(jnp.minimum(logs, ceiling)) * half)
-        v = u - peak
-        powers = [once(density), once(density * v), once(density * v * v)]
-        # written as sums, because a small matrix product would be a slow library call in the loop over rows
-        fine, coarse, first, last = (jnp.stack([jnp.sum(a[:-2] * w[:, None], 0) for a in powers], -1) for w in weights)
-        ends = [jnp.stack([a[i] for a in powers], -1) for i in (-2, -1)]
-        size = jnp.stack([fine[:, 0], jnp.sqrt(jnp.maximum(fine[:, 0] * fine[:, 2], 0.0)), fine[:, 2]], 1)
-        gap = jnp.abs(fine - coarse)
-        # the Kronrod sum is much more accurate than the Gauss sum, hence the usual power 3/2
-        relative = gap / jnp.where(size > 0, size, 1.0)
-        error = jnp.where(size > 0, size * jnp.minimum(relative, (60.0 * relative) ** 1.5), gap)
-        # the ends of a panel are not nodes: if the values there differ from the polynomial through the nodes, there may
-        # be a peak between the end and the last node
-        error = error + 0.005 * (jnp.abs(ends[0] - first) + jnp.abs(ends[1] - last))
+        fine, error = _integrals(once(jnp.exp(jnp.minimum(logs, ceiling))), u - peak, half)
         flat = half <= 8.0 * eps * jnp.abs(middle)
-        return fine, jnp.where(flat[:, None], 0.0, error)
-
-    def judged(errors: Float[Array, "*p 3"], sums: Float[Array, "P 3"]) -> Float[Array, "*p"]:
-        """Errors relative to the integrals, the largest for the three powers."""
-        total = jnp.maximum(jnp.sum(sums, 0), least)
-        scale = jnp.stack([total[0], jnp.sqrt(total[0] * total[2]), total[2]])
-        return jnp.max(errors / scale, -1)
+        return jnp.concatenate([edges.T, fine, jnp.where(flat, 0.0, error)]).T
 
     count = edges.shape[0] - 1
-    split = (count + 1) // 2  # how many panels are halved together
-    room = 2 * split + max_panels
-    given = jnp.full((room, 2), edges[-1]).at[:count].set(jnp.stack([edges[:-1], edges[1:]], -1))
-    blank = jnp.zeros((room, 3), dtype)
-    start = _Panels(given, blank, blank, jnp.asarray(0))
+    group = (count + 1) // 2
+    room = 2 + max_panels // group
+    last = jnp.broadcast_to(edges[-1], (2 * group - count,))  # an odd number of panels is completed by an empty one
+    first = jnp.stack([edges[:-1], edges[1:]], -1)
+    first = jnp.concatenate([first, jnp.stack([last, last], -1)]).reshape(2, group, 2)
+    put = partial(jax.lax.dynamic_update_index_in_dim, axis=0, allow_negative_indices=False)
 
-    def unfinished(panels: _Panels) -> Bool[Array, ""]:
-        inaccurate = judged(jnp.sum(panels.errors, 0), panels.sums) > 0.5 * tol
-        return (panels.used == 0) | (inaccurate & (panels.used + split <= room))
+    def step(panels: _Panels) -> _Panels:
+        new = measure(panels.chosen.reshape(-1, 2)).reshape(2, group, 8)
+        table = put(put(panels.table, new[0], index=panels.place), new[1], index=panels.used)
+        used = panels.used + 1
+        of_groups = jnp.sum(table[..., 2:], 1)
+        total = jnp.sum(of_groups, 0)
+        scale = size_of(jnp.maximum(total[:3], least))
+        worst = jnp.argmax(jnp.max(of_groups[:, 3:] / scale, -1))
+        ends = jax.lax.dynamic_index_in_dim(table, worst, keepdims=False, allow_negative_indices=False)[:, :2]
+        middle = jnp.mean(ends, 1, keepdims=True)
+        halves = jnp.stack([jnp.concatenate([ends[:, :1], middle], 1), jnp.concatenate([middle, ends[:, 1:]], 1)])
+        accurate = jnp.max(total[3:] / scale) <= 0.5 * tol
+        return _Panels(table, halves, worst, used, accurate | (used == room))
 
-    def more(panels: _Panels) -> _Panels:
-        first = panels.used == 0
-        inaccuracy, worst = judged(panels.errors, panels.sums), []
-        for _ in range(split):
-            worst.append(jnp.argmax(inaccuracy))
-            inaccuracy = jax.lax.dynamic_update_index_in_dim(inaccuracy, -1.0, worst[-1], 0)
-        places = [jnp.where(first, i, w) for i, w in enumerate(worst)]
-        index = jax.lax.dynamic_index_in_dim
-        a, b = jnp.stack([index(panels.edges, w, keepdims=False) for w in worst]).T
-        middle = 0.5 * (a + b)
-        halves = jnp.concatenate([jnp.stack([a, middle], -1), jnp.stack([middle, b], -1)])
-        edges = jnp.where(first, panels.edges[: 2 * split], halves)
-        new = (edges, *measure(edges))
-        used = jnp.where(first, split, panels.used)
-        put = jax.lax.dynamic_update_slice_in_dim
-        both = []
-        for old, n in zip(panels[:3], new, strict=True):
-            for i, place in enumerate(places):
-                old = put(old, n[i : i + 1], place, 0)
-            both.append(put(old, n[split:], used, 0))
-        return _Panels(both[0], both[1], both[2], used + split)
-
-    done = jax.lax.while_loop(unfinished, more, start)
-    return top, jnp.sum(done.sums, 0), jnp.sum(done.errors, 0)
+    start = _Panels(jnp.zeros((room, group, 8), dtype), first, jnp.asarray(0), jnp.asarray(1), jnp.asarray(False))
+    done = jax.lax.while_loop(lambda panels: ~panels.finished, step, start)
+    sums = jnp.sum(done.table[..., 2:], (0, 1))
+    return top, sums[:3], sums[3:]

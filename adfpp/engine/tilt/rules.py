@@ -35,12 +35,16 @@ def kronrod(n: int = 10) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "4 
         extra_x = extra_x - legval(extra_x, stieltjes) / legval(extra_x, legder(stieltjes))
     x = np.sort(np.concatenate([gauss_x, extra_x]))
     x = 0.5 * (x - x[::-1])
-    # polynomial coefficients from values at the nodes
-    inverse = np.linalg.inv(legvander(x, len(x) - 1))
+    inverse = legendre(x)
     inner = np.zeros(len(x))
     inner[1::2] = gauss_w
     signs = (-1.0) ** np.arange(len(x))
     return x, np.stack([2.0 * inverse[0], inner, signs @ inverse, np.ones(len(x)) @ inverse])
+
+
+def legendre(x: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m m"]:
+    """The matrix that turns values at m nodes into the Legendre coefficients of the polynomial through them."""
+    return np.linalg.inv(legvander(x, len(x) - 1))
 
 
 def tail_error(middle: Float[Array, "*n"], last: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -7,10 +7,10 @@ the peak. Their edges are the peak, the points where the log tilt has dropped by
 and the end of the cavity. Gauss-Hermite is then fitted to the resulting moments.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import cache
-from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
 import jax
@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 from numpy.polynomial.hermite_e import hermegauss, hermevander
 
-from adfpp.engine.linalg import small_cholesky
+from adfpp.engine.linalg import product, small_cholesky
 from adfpp.engine.tilt.base import LogFactor, Tilted
 from adfpp.engine.tilt.peak import peak_fit
 from adfpp.engine.tilt.rules import LOST, kronrod, tail_error
@@ -44,8 +44,8 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
     nodes = {2: 20, 3: 14}[size]
     x, w = hermegauss(nodes)
     w = w / w.sum()
-    points = np.array(list(product(x, repeat=size)))
-    weights = np.prod(np.array(list(product(w, repeat=size))), axis=1)
+    points = np.array(list(itertools.product(x, repeat=size)))
+    weights = np.prod(np.array(list(itertools.product(w, repeat=size))), axis=1)
     norms = np.sqrt([math.factorial(j) for j in range(nodes)])
     axes = [hermevander(points[:, i], nodes - 1) / norms for i in range(size)]
     second = [points[:, i] * points[:, j] - (i == j) for i in range(size) for j in range(size)]
@@ -54,7 +54,7 @@ def _tensor(size: int) -> _Tensor[np.ndarray]:
         rows = []
         for i, axis in enumerate(axes):
             others = axes[:i] + axes[i + 1 :]
-            for low in product(range(3 if size == 2 else 2), repeat=size - 1):
+            for low in itertools.product(range(3 if size == 2 else 2), repeat=size - 1):
                 rest = np.prod([other[:, d] for other, d in zip(others, low, strict=True)], axis=0)
                 rows += [axis[:, j] * rest for j in degrees]
         return np.array(rows) * weights
@@ -103,7 +103,7 @@ def two_or_three_dimensions(
     tensor = tensor_rule(size, dtype)
 
     def in_cavity(u: Float[Array, " k"]) -> Float[Array, ""]:
-        return log_factor(mean + scale @ u)
+        return log_factor(mean + product(scale, u[:, None])[:, 0])
 
     def log_tilt(u: Float[Array, "n k"]) -> Float[Array, " n"]:
         logs = jax.vmap(in_cavity)(u) - 0.5 * jnp.sum(u * u, -1)
@@ -111,13 +111,13 @@ def two_or_three_dimensions(
 
     def fitted(centre: Float[Array, " k"], root: Float[Array, "k k"]) -> Tilted:
         """The moments by a rule centred at ``centre`` and scaled by ``root``; exact if these are the tilted moments."""
-        logs = log_tilt(centre + tensor.points @ root.T) + 0.5 * jnp.sum(tensor.points**2, -1)
+        logs = log_tilt(centre + product(tensor.points, root.T)) + 0.5 * jnp.sum(tensor.points**2, -1)
         top = jnp.max(logs)
         density = jnp.exp(logs - jnp.where(top > -jnp.inf, top, 0.0))
         c0, shift, covariance, error = moments_of(tensor, density)
         lower = small_cholesky(root @ covariance @ root.T)
         error = jnp.where(jnp.all(jnp.isfinite(lower)), error, jnp.inf)
-        log_z = top + jnp.log(c0) + jnp.linalg.slogdet(root)[1]
+        log_z = top + jnp.log(c0) + jnp.sum(jnp.log(jnp.diagonal(root)))
         return Tilted(log_z, centre + root @ shift, lower, error)
 
     def refined(start: Tilted) -> Tilted:
@@ -134,10 +134,10 @@ def two_or_three_dimensions(
             best, better, count = carry
             return (best.error >= enough) & better & (count < _REFINEMENTS)
 
-        initial = _Refinement(start, jnp.asarray(start.error < jnp.inf), jnp.asarray(0))
-        return jax.lax.while_loop(unfinished, again, initial).best
+        return jax.lax.while_loop(unfinished, again, _Refinement(start, jnp.asarray(True), jnp.asarray(0))).best
 
-    first = refined(fitted(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)))
+    zero, unknown = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
+    first = refined(Tilted(zero, jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype), unknown))
     best = jax.lax.cond(
         first.error < enough, lambda: first, lambda: refined(_graded(in_cavity, log_tilt, size, dtype, nodes))
     )
@@ -145,7 +145,7 @@ def two_or_three_dimensions(
     return best._replace(error=best.error + float(jnp.finfo(dtype).eps) * (LOST + 4.0 * jnp.abs(best.log_z)))
 
 
-_REFINEMENTS = 4  # a fit that has not converged after four refinements does not converge
+_REFINEMENTS = 5  # fits: one that has not converged after four refinements does not converge
 
 
 class _Refinement(NamedTuple):
@@ -189,7 +189,7 @@ def _graded(
     fine, coarse = ((half[..., None] * jnp.asarray(w, dtype)).reshape(size, -1) for w in weights[:2])
 
     grid = jnp.stack(jnp.meshgrid(*t, indexing="ij"), -1)
-    logs = log_tilt(mode + grid.reshape(-1, size) @ axes.T).reshape(grid.shape[:-1])
+    logs = log_tilt(mode + product(grid.reshape(-1, size), axes.T)).reshape(grid.shape[:-1])
     highest = jnp.max(logs)
     density = jnp.exp(logs - jnp.where(highest > -jnp.inf, highest, 0.0))
 

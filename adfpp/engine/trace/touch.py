@@ -5,11 +5,9 @@ output is assumed to read all elements of the operands. The result may then be t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Bool, Int
@@ -19,7 +17,6 @@ from adfpp.engine.trace.interpret import (
     Atom,
     Equation,
     Variable,
-    bind,
     needed_equations,
     shape_of,
 )
@@ -27,8 +24,29 @@ from adfpp.engine.trace.tracing import Trace, known_value
 
 Mask = Bool[np.ndarray, "..."]
 
-# Every element of the output is an element of the operand.
-MOVES = frozenset("reshape transpose squeeze expand_dims slice rev broadcast_in_dim copy copy_p".split())
+
+def _broadcast(a: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int], **_: object) -> np.ndarray:
+    lengths = dict(zip(broadcast_dimensions, a.shape, strict=True))
+    return np.broadcast_to(a.reshape([lengths.get(axis, 1) for axis in range(len(shape))]), shape)
+
+
+def _slice(
+    a: np.ndarray, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None
+) -> np.ndarray:
+    return a[tuple(map(slice, start_indices, limit_indices, strides or [1] * a.ndim))]
+
+
+# Every element of the output is an element of the operand. The same in NumPy, with the primitive's parameters.
+MOVES: dict[str, Callable[..., np.ndarray]] = {
+    "reshape": lambda a, new_sizes, dimensions, **_: a.transpose(dimensions or range(a.ndim)).reshape(new_sizes),
+    "transpose": lambda a, permutation: a.transpose(permutation),
+    "squeeze": lambda a, dimensions: a.squeeze(tuple(dimensions)),
+    "slice": _slice,
+    "rev": lambda a, dimensions: np.flip(a, tuple(dimensions)),
+    "broadcast_in_dim": _broadcast,
+    "copy": lambda a: a,
+    "copy_p": lambda a: a,
+}
 # An element of the output reads the elements of the operands at the same place; axes of length 1 are broadcast.
 ELEMENTWISE = frozenset(
     "stop_gradient abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp "
@@ -109,9 +127,8 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None], trace: Tra
 
 def _sources(equation: Equation, shape: tuple[int, ...]) -> Int[np.ndarray, "..."]:
     """The position in the operand of each element of a data movement's output."""
-    with jax.ensure_compile_time_eval():
-        positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-        return np.asarray(bind(equation, [positions])[0])
+    positions = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    return MOVES[equation.primitive.name](positions, **equation.params)
 
 
 def _before_broadcast(out: Mask, shape: tuple[int, ...]) -> Mask:
@@ -232,7 +249,7 @@ def _combined(equation: Equation, counts: Sequence[int]) -> int:
 def _terms_of(equation: Equation, size: int) -> int:
     """The number of elements of an operand that an element of the output adds up; the length of θ if it is unknown."""
     name = equation.primitive.name
-    if name in MOVES | ELEMENTWISE | {"concatenate", "gather", "dynamic_slice", "stack"}:
+    if name in {*MOVES, *ELEMENTWISE, "concatenate", "gather", "dynamic_slice", "stack"}:
         return 1
     if name == "dot_general":
         (axes, _), _ = equation.params["dimension_numbers"]

@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jax.extend import core as jex
 from jax.typing import ArrayLike
 
+from adfpp.engine.compilation import run_once
 from adfpp.engine.trace.degree import Degree, degree_of, output_degrees
 from adfpp.engine.trace.interpret import (
     Atom,
@@ -239,8 +240,7 @@ def known_value(traced: Trace, output: Atom) -> np.ndarray | None:
         return np.asarray(output.val)
     if reads(traced, output, [traced.theta, *traced.inputs]):
         return None
-    with jax.ensure_compile_time_eval():
-        return np.asarray(part_of(traced, output)(*([None] * len(traced.inputs))))
+    return np.asarray(run_once(lambda: part_of(traced, output)(*([None] * len(traced.inputs)))))
 
 
 # Primitives that return a single number unchanged.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import jax
@@ -148,7 +149,7 @@ class Problem:
     def order(self) -> np.ndarray:
         """Draws a new random order of the rows."""
         self.orders += 1
-        return np.asarray(jax.random.permutation(jax.random.fold_in(self.rng_key, self.orders), self.total))
+        return np.asarray(_order(self.rng_key, self.orders, self.total))
 
     def chunks(
         self, order: np.ndarray | None = None, size: int | None = None, alike: bool = False
@@ -316,6 +317,12 @@ class Problem:
         volume += self.family.gaussian_size(self.program.size) * _HALF_LOG_2PI
         prior = sum(float(i.evidence) for i in current.prior_info.values())
         return volume - float(self.base.log_norm) + added + prior
+
+
+@partial(jax.jit, static_argnames="total")
+def _order(rng_key: jax.Array, number: int, total: int) -> jax.Array:
+    """The random order of the rows that has this number."""
+    return jax.random.permutation(jax.random.fold_in(rng_key, number), total)
 
 
 def padded_length(count: int) -> int:

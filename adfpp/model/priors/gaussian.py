@@ -66,6 +66,16 @@ class Projection(NamedTuple):
     coupled: tuple[int, ...]
     terms: tuple[str, ...] = ()
 
+    def draws(self, rng: np.random.Generator, count: int, size: int) -> np.ndarray | None:
+        """Draws ``(count, N)`` of θ, without the terms. None unless all latents are in Gaussian blocks."""
+        if self.coupled or any(block.natural is not None for block in self.blocks):
+            return None
+        out = np.zeros((count, size))
+        for block in self.blocks:
+            noise = rng.standard_normal((count, len(block.where)))
+            out[:, block.where] = block.mean + (noise @ block.root.T if block.root.ndim == 2 else noise * block.root)
+        return out
+
 
 def project_gaussian(
     components: Sequence[Component],
@@ -167,49 +177,39 @@ def _quadrature(
     """
     t = jnp.asarray(_GRID, dtype)
     spacing = float(_GRID[1] - _GRID[0])
+    place = np.full(size, len(order))  # where each number of θ is among the components' numbers, which a 0 follows
+    place[order] = np.arange(len(order))
 
-    def height(s: jax.Array, centre: jax.Array, scale: jax.Array) -> jax.Array:
-        theta = jnp.zeros(size, dtype).at[order].set(centre + scale * jnp.sinh(s))
-        out = log_density(theta) + jnp.log(jnp.cosh(s))
-        return jnp.where(jnp.isfinite(out), out, -jnp.inf)
+    def add(grid: tuple[jax.Array, jax.Array], so_far: tuple[jax.Array, ...], s: jax.Array) -> tuple[jax.Array, ...]:
+        """Adds a point of the grid to the highest point and to the sums, which are in units of that point."""
+        top, at, *sums = so_far
+        centre, scale = grid
+        v = scale * jnp.sinh(s)
+        height = log_density(jnp.append(centre + v, 0.0)[place]) + jnp.log(jnp.cosh(s))
+        height = jnp.where(jnp.isfinite(height), height, -jnp.inf)
+        higher = height > top
+        new = jnp.where(higher, height, top)
+        old, w = (jnp.where(a > -jnp.inf, jnp.exp(a - new), 0.0) for a in (top, height))
+        end = jnp.where(jnp.abs(s) > 0.98 * _GRID[-1], v * v, 0.0)
+        sums = (old * a + w * b for a, b in zip(sums, (1.0, v, v * v, end), strict=True))
+        return new, jnp.where(higher, s, at), *sums
 
-    def highest(centre: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def step(carry: tuple, s: jax.Array) -> tuple[tuple, None]:
-            top, at = carry
-            now = height(s, centre, scale)
-            return (jnp.maximum(top, now), jnp.where(now > top, s, at)), None
-
-        (top, at), _ = jax.lax.scan(step, (jnp.full_like(centre, -jnp.inf), jnp.zeros_like(centre)), t)
-        return top, at
-
-    def moments(centre: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        top, at = highest(centre, scale)
-        origin = scale * jnp.sinh(at)
-
-        def add(carry: tuple, s: jax.Array) -> tuple[tuple, None]:
-            w = jnp.exp(height(s, centre, scale) - top)
-            v = scale * jnp.sinh(s) - origin
-            end = jnp.where(jnp.abs(s) > 0.98 * _GRID[-1], w * v * v, 0.0)
-            return tuple(c + x for c, x in zip(carry, (w, w * v, w * v * v, end), strict=True)), None
-
-        zero = jnp.zeros_like(centre)
-        (mass, first, second, end), _ = jax.lax.scan(add, (zero, zero, zero, zero), t)
+    def step(i: jax.Array, before: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        grid, zero = (before[0], before[1]), jnp.zeros_like(before[0])
+        start = (jnp.full_like(zero, -jnp.inf), zero, zero, zero, zero, zero)
+        _, at, mass, first, second, end = jax.lax.scan(lambda a, s: (add(grid, a, s), None), start, t)[0]
         offset = first / mass
-        return centre + origin + offset, jnp.sqrt(second / mass - offset * offset), end / second
+        mean, sd = grid[0] + offset, jnp.sqrt(second / mass - offset * offset)
+        usable = jnp.isfinite(mean) & (sd > 0) & jnp.isfinite(sd)
+        centre = jnp.where(i < 2, grid[0] + grid[1] * jnp.sinh(at), jnp.where(usable, mean, grid[0]))
+        scale = jnp.where(i < 2, grid[1] * jnp.cosh(at) * spacing, jnp.where(usable, 0.25 * sd, grid[1]))
+        return centre, scale, mean, sd, end / second
 
-    @jax.jit
     def run() -> tuple[jax.Array, ...]:
-        centre, scale = jnp.zeros(len(order), dtype), jnp.ones(len(order), dtype)
-        for _ in range(2):
-            _, at = highest(centre, scale)
-            centre, scale = centre + scale * jnp.sinh(at), scale * jnp.cosh(at) * spacing
-        for _ in range(2):
-            mean, sd, ends = moments(centre, scale)
-            usable = jnp.isfinite(mean) & (sd > 0) & jnp.isfinite(sd)
-            centre, scale = jnp.where(usable, mean, centre), jnp.where(usable, 0.25 * sd, scale)
-        return moments(centre, scale)
+        zero = jnp.zeros(len(order), dtype)
+        return jax.lax.fori_loop(0, 5, step, (zero, zero + 1.0, zero, zero, zero))[2:]
 
-    mean, sd, ends = (np.asarray(a, float) for a in run())
+    mean, sd, ends = (np.asarray(a, float) for a in run_once(run))
     return mean, sd, np.where(np.isfinite(mean) & np.isfinite(sd), ends, np.inf)
 
 

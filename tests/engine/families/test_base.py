@@ -66,13 +66,16 @@ class Case(NamedTuple):
         return self.adf.session.latest.size
 
 
-@pytest.fixture(scope="module", params=["float64", "float32"])
+@pytest.fixture(scope="module", params=["float64", pytest.param("float32", marks=pytest.mark.slow)])
 def precision(request: pytest.FixtureRequest) -> Iterator[str]:
     with jax.enable_x64(request.param == "float64"):
         yield request.param
 
 
-@pytest.fixture(scope="module", params=list(CASES))
+LONG = "product of Gaussian and Beta"
+
+
+@pytest.fixture(scope="module", params=[pytest.param(n, marks=pytest.mark.slow) if n == LONG else n for n in CASES])
 def case(request: pytest.FixtureRequest, precision: str) -> Case:
     model, family = CASES[request.param]
     adf, ep = adfpp.ADF(model, family=family), adfpp.EP(model, family=family, max_sweeps=30)

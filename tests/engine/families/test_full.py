@@ -88,6 +88,7 @@ def test_full_family_is_opper_7_1_and_7_2() -> None:
     np.testing.assert_allclose(covariance(state.belief), cov, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [False, True])
 def test_full_family_stays_definite_through_a_million_rows(x64: bool) -> None:
     """Nearly collinear columns, prior sd 100, noise sd 1e-3: no negative variance, no NaN, in either precision."""

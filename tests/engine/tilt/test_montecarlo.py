@@ -239,6 +239,7 @@ def equal(a: Any, b: Any) -> bool:
     return all(np.array_equal(u, v) for u, v in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
+@pytest.mark.slow
 def test_runs_repeat_bit_for_bit_and_in_chunks() -> None:
     """Chunks, also behind a refused row, give the same belief as one batch; another key gives another."""
     x, y = stream()
@@ -287,6 +288,7 @@ def narrow(x: Any, y: Any = None) -> None:
         numpyro.sample("y", dist.Exponential(jnp.exp(jnp.where(x == 1, kink, shell))), obs=y)
 
 
+@pytest.mark.slow
 def test_statuses_of_rows() -> None:
     """A kink far out is reached by tempering and says so; a thin shell is refused and leaves the state as it was."""
     adf = ADF(narrow)

@@ -74,6 +74,7 @@ def test_two_fields_against_a_grid(name: str) -> None:
     assert error < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "bound"), [(0.4, 1e-7), (1.5, 1e-4)])
 def test_three_fields_against_a_grid(size: float, bound: float) -> None:
     mean, scale = np.array([0.5, -0.2, 0.1]), size * spd_root(4, 3) / 2

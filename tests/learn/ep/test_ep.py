@@ -218,6 +218,7 @@ def test_states_of_others_are_refused() -> None:
         ep.init(KEY, x, y=y, prior=wrong)
 
 
+@pytest.mark.slow
 def test_a_refused_prior_is_told_and_nothing_converges() -> None:
     """The points of its rule are too few by intention: run, info and check name the latent whose prior is not used."""
 
@@ -251,7 +252,8 @@ def test_a_run_in_which_every_row_is_refused_has_not_converged() -> None:
     assert not result.info.converged
 
 
-@pytest.mark.parametrize("how", ["auto", pytest.param("montecarlo", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["auto", "montecarlo"])
 def test_a_likelihood_with_reverse_derivatives_only(how: str) -> None:
     """It gives the moments of the same likelihood with both modes, and does not disturb the projection of the prior."""
 

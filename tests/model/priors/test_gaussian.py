@@ -201,6 +201,7 @@ def test_refuses_heavy_tails() -> None:
 _DRAWS = 1 << 18
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
 def test_vague_priors_of_probabilities_and_scales(x64: bool) -> None:
     """Digammas and trigammas, also where most of the mass is at values that the dtype rounds to 0, 1 or infinity.

@@ -28,6 +28,7 @@ def test_what_is_known_between_values_outlives_the_first_ones_exclusion() -> Non
     np.testing.assert_allclose(natural[0] - natural[1], 1.0, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_excluded_value_is_told_and_counted() -> None:
     """Enumeration: of an index, and of one beside a Gaussian site; by ADF and EP, without a warning."""
     mu = jnp.array([-100.0, 0.0, 1.0])
@@ -52,6 +53,7 @@ def test_an_excluded_value_is_told_and_counted() -> None:
     assert (near.info.status == Status.OK).all()
 
 
+@pytest.mark.slow
 def test_an_inaccurate_factor_is_not_hidden_by_one_that_is_only_counted() -> None:
     mu = jnp.array([-100.0, 0.0])
 
@@ -97,6 +99,7 @@ def _updating(adf: Any, y: np.ndarray) -> Callable[..., Any]:
 exponents = st.floats(-3.0, 3.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(exponents, exponents, st.sampled_from([0, 1]))
 def test_extreme_betas_stay_exact(coin_update: Any, a: float, b: float, y: int) -> None:
@@ -106,6 +109,7 @@ def test_extreme_betas_stay_exact(coin_update: Any, a: float, b: float, y: int) 
     np.testing.assert_allclose(info.log_z[0], np.log(start[1 - y] / start.sum()), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.floats(-2.0, 6.0), exponents, st.floats(-3.0, 3.0))
 def test_extreme_gammas_give_no_nan(noise_update: Any, shape: float, rate: float, log_y: float) -> None:

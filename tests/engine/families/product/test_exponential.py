@@ -333,6 +333,7 @@ def test_round_trip_and_no_nan(family: Exponential, data: st.DataObject):
         np.testing.assert_allclose(p, q, rtol=1e-8, atol=1e-12 * np.abs(change).max() + 1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float32")
 @pytest.mark.parametrize("family", [*FINITE, Gamma(), Dirichlet(3)], ids=str)
 def test_float32(family: Exponential):

@@ -35,6 +35,7 @@ def test_more_dimensions_than_a_tensor_holds_are_drawn_with_the_states_key() -> 
         assert (np.abs(off) < 5.0 * info.error[0]).all() and abs(info.log_z[0] - log_z) < 5.0 * info.error[0]
 
 
+@pytest.mark.slow
 def test_one_indexed_rate_beside_many_weights_is_no_crowd() -> None:
     def model(x: Any, group: Any, y: Any) -> None:
         w: Any = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
@@ -51,6 +52,7 @@ def test_one_indexed_rate_beside_many_weights_is_no_crowd() -> None:
     np.testing.assert_allclose(result.posterior.mean()["rate"], np.where(np.arange(6) == 2, expected, 1.0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_large_component_in_a_crowd_is_left_out_for_any_likelihood() -> None:
     def model(x: Any, y: Any) -> None:
         sign: Any = numpyro.sample("sign", bernoulli(0.5).expand([15]).to_event(1))

@@ -56,6 +56,7 @@ def test_ep_of_binary_weights_is_near_enumeration() -> None:
     assert worst > 2.0 * np.abs(np.asarray(found.posterior.mean()["sign"]) - exact).max()
 
 
+@pytest.mark.slow
 def test_ep_recovers_binary_weights_perfectly_past_the_transition() -> None:
     data, truth = ising_perceptron.simulate(jax.random.key(2), 400, num_features=200, noise=0.0)
     result = adfpp.EP(ising_perceptron.model).run(KEY, progress_bar=False, **data)
@@ -98,6 +99,7 @@ def test_a_categorical_site_that_is_an_index() -> None:
     assert jnp.issubdtype(draws.dtype, jnp.integer) and set(np.unique(draws)) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_row_with_a_gaussian_field_and_a_gamma_precision() -> None:
     data, _ = unknown_noise.simulate(jax.random.key(3), 1, num_features=1)
     result = folded(unknown_noise.model, {"precision": "gamma"}, **data)
@@ -120,6 +122,7 @@ def test_a_row_with_a_gaussian_field_and_a_gamma_precision() -> None:
     np.testing.assert_allclose(special.digamma(a) - np.log(b), log_precision, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_with_a_gate_and_a_rate() -> None:
     result = folded(zero_inflated.model, {"gate": "beta", "rate": "gamma"}, np.array([0]))
     # p(0) = gate + (1 - gate) exp(-rate) under Beta(1, 1) and Gamma(2, 1/2), by hand

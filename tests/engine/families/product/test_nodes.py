@@ -41,6 +41,7 @@ def miss(family: Exponential, eta: np.ndarray, nodes: Nodes, weights: np.ndarray
     return max(error.max(), np.abs(roots).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [Gamma(), InverseGamma(), Beta()], ids=str)
 def test_nodes_of_one_dimension(family: Exponential):
     """Exact to 1e-8 at level 0 all over the ranges, less so with fewer nodes; the coarse rule is the worse one."""
