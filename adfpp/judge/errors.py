@@ -65,11 +65,14 @@ def errors_of(
         rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
         theta = np.asarray(post.draw(rng_key, num_samples), float)
         log_p = log_joint(theta)
-        if not np.isfinite(log_p).any():
+        possible = bool(np.isfinite(log_p).any())
+        if not possible:
             post.refuse_impossible(joint, theta[:64], rows)
         base = base_of(post, rng)
         weighted = reweighted(theta, log_p, -0.5 * base.distance(theta), post.program.constrain)
         found = by_reweighted(names, weighted, mean, sd)
+        if not possible:
+            return Errors(weighted, found, NOT_TESTED)
         if further:
             found = measure(base, log_joint, theta, log_p, found, rng, _MOST // cost)
     if weighted.exact or not len(rows):  # combinations of discrete values are no draws

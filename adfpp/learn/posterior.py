@@ -228,6 +228,10 @@ class Posterior:
         log_joint = joint.log_joint(theta, counted) if every is None else log_joint_of(joint, every, counted)
         if not np.isfinite(log_joint).any():
             self.refuse_impossible(joint, theta[:64], counted)
+            raise ValueError(
+                "No draw of the posterior has a finite density under the model with these data: learning has diverged. "
+                "result.info has the status of each row, and check() says what to try."
+            )
         log_q = np.asarray(self.distribution.log_prob(theta))
         weighted = reweighted if every is None else enumerated
         return weighted(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
@@ -243,8 +247,9 @@ class Posterior:
         return Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
 
     def refuse_impossible(self, joint: Joint, theta: ArrayLike, counted: np.ndarray) -> None:
-        """Raises if rows have no finite log-likelihood at any of some draws, and names the rows."""
-        logs = joint.log_likelihood(theta, counted).values()
+        """Raises if rows have no finite log-likelihood at any of some draws or near θ = 0, and names the rows."""
+        near = np.random.default_rng(0).uniform(-2.0, 2.0, np.shape(theta))  # where NumPyro's chains start
+        logs = joint.log_likelihood(np.concatenate([theta, near]), counted).values()
         possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
         if not possible.all():
             rows = counted[~possible]

@@ -37,13 +37,14 @@ class Step(NamedTuple):
     Attributes:
         size: How far it would have moved the belief without damping.
         applied: The fraction of the step that was applied.
-        rejected: Whether the step before it made the belief worse, so that both steps are undone.
+        undo: The number of steps that are undone: this one if it made the belief worse, or this one and the one before
+            it if that one did.
         done: Whether this is the last step.
     """
 
     size: float
     applied: float
-    rejected: bool = False
+    undo: int = 0
     done: bool = False
 
 
@@ -71,8 +72,8 @@ class History:
 
     @property
     def accepted(self) -> list[float]:
-        """The sizes of the steps that were not rejected."""
-        return [step.size for step in self.steps if not step.rejected]
+        """The sizes of the steps that were not undone at once."""
+        return [step.size for step in self.steps if not step.undo]
 
     def shrinks_over(self, count: int) -> bool:
         """Whether the last step is clearly smaller than the steps before it, among the last ``count`` steps."""
@@ -211,9 +212,9 @@ def _run_stage(
         saved = stage.save(current)
         history.revocable = before_last is not None and limits.damping is None
         step = stage.step(problem, current, damping, history)
-        if step.rejected:
-            stage.restore(current, before_last)
-        before_last = None if step.rejected else saved
+        if step.undo:
+            stage.restore(current, saved if step.undo == 1 else before_last)
+        before_last = None if step.undo else saved
         history.steps.append(step)
         progress.sweep(len(history), step.size)
         if step.done:

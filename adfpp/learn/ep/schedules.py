@@ -3,7 +3,7 @@
 A schedule is a frozen class with ``init``, ``step`` and ``finish``; the loop that runs it is in ``iterate``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from adfpp.learn.ep.sweeps import Summed
 _LEAST_DAMPING = 0.02  # a step that is damped below this fraction is not worth a sweep
 _LEAST_DAMPING_IN_ORDER = 0.1  # rows in sequence need less damping: each depends on the rows before it
 _SMALL = 64  # length of θ below which a rank-one update costs no more than a row's part in the matrix products
+_SPOILT = 0.25  # a sweep in sequence is undone if it spoils more than this fraction of the rows
 _STALLED = 12  # sweeps without progress after which "auto" continues in sequence
 
 
@@ -47,6 +48,26 @@ class EPSchedule(Schedule[Problem, Current]):
             current.belief = problem.from_sites(current.belief, current.sites, current.priors)
 
 
+class _Undoable(EPSchedule):
+    """A schedule that undoes steps after which the belief is worse."""
+
+    @override
+    def save(self, current: Current) -> object:
+        info = [a.copy() for a in current.info]
+        return current.belief, current.copied_sites(), current.priors, current.prior_info, info
+
+    @override
+    def restore(self, current: Current, saved: object) -> None:
+        assert isinstance(saved, tuple)
+        current.belief, sites, current.priors, current.prior_info, info = saved
+        put(current.sites, sites, slice(None), len(current.info.status))
+        put(current.info, info, slice(None), len(current.info.status))
+
+    def spoils_priors(self, current: Current, before: Mapping[str, int]) -> bool:
+        """Whether a prior factor can no longer be visited well that could be before."""
+        return any(status >= Status.INACCURATE > before.get(key, 0) for key, status in current.prior_status.items())
+
+
 def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
     """Makes the initial sites from a belief that has absorbed all n rows already.
 
@@ -72,8 +93,8 @@ def _update_infos(problem: Problem, current: Current, history: History) -> None:
 
 
 @dataclass(frozen=True)
-class Sequential(EPSchedule):
-    """Visits one row after the other, in a new random order in each sweep."""
+class Sequential(_Undoable):
+    """Visits one row after the other, in a new random order in each sweep. A sweep that spoils many rows is undone."""
 
     @override
     def first_damping(self, problem: Problem) -> float:
@@ -81,21 +102,25 @@ class Sequential(EPSchedule):
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        return damping if history.shrinks_over(4) else max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
+        keep = not history.steps[-1].undo and history.shrinks_over(4)
+        return damping if keep else max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
-        before = current.belief
-        current.copied_sites()
+        before, sound, priors = current.belief, current.info.status < Status.INACCURATE, current.prior_status
         belief = problem.visit_in_order(before, current.sites, current.info, problem.order(), damping)
         belief = problem.from_sites(belief, current.sites, current.priors)
         current.belief = problem.visit_priors(current, belief, damping)
         size = problem.distance(before, current.belief) / damping
+        rows = np.mean(sound & (current.info.status >= Status.INACCURATE))
+        worse = rows > _SPOILT or self.spoils_priors(current, priors)
+        if worse and problem.limits.damping is None and damping > _LEAST_DAMPING_IN_ORDER:
+            return Step(size, 0.0, undo=1)
         return Step(size, damping, done=size <= problem.limits.tol)
 
 
 @dataclass(frozen=True)
-class Parallel(EPSchedule):
+class Parallel(_Undoable):
     """Visits all rows with cavities from one belief. A step that made the belief worse is undone.
 
     Attributes:
@@ -111,19 +136,9 @@ class Parallel(EPSchedule):
         super().finish(problem, current, history)
 
     @override
-    def save(self, current: Current) -> object:
-        return current.belief, current.copied_sites(), current.priors
-
-    @override
-    def restore(self, current: Current, saved: object) -> None:
-        assert isinstance(saved, tuple)
-        current.belief, sites, current.priors = saved
-        put(current.sites, sites, slice(None), len(current.sites[0]) if current.sites else 0)
-
-    @override
     def next_damping(self, history: History, damping: float) -> float:
         last = history.steps[-1]
-        if last.rejected:
+        if last.undo:
             return max(0.25 * damping, _LEAST_DAMPING)
         if last.applied == 0:
             return damping
@@ -138,20 +153,23 @@ class Parallel(EPSchedule):
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
-        tol = problem.limits.tol
+        tol, priors = problem.limits.tol, current.prior_status
         proposed, info, summed = problem.propose_all(current.belief, current.sites)
         new, applied, size = problem.rebuild(current.belief, current.priors, summed, damping, fresh=False)
         held, held_before = (int((i.status == Status.HELD).sum()) for i in (info, current.info))
         last = history.accepted[-1] if history.accepted else np.inf
-        away = not np.isfinite(size) or size > 4.0 * last or held > held_before
+        away = size > 4.0 * last or held > held_before
         if history.revocable and away and size > tol and damping > _LEAST_DAMPING:
-            return Step(size, 0.0, rejected=True)
+            return Step(size, 0.0, undo=2)
         for a, b in zip(current.sites, proposed, strict=True):
             a += applied * (b - a)
         put(current.info, info, slice(None), problem.total)
-        current.belief = problem.visit_priors(current, new, 1.0)
+        damping = applied or damping
+        current.belief = problem.visit_priors(current, new, damping)
         if current.priors:
-            size = max(size, problem.distance(new, current.belief))
+            size = max(size, problem.distance(new, current.belief) / damping)
+        if self.spoils_priors(current, priors) and problem.limits.damping is None and damping > _LEAST_DAMPING:
+            return Step(size, 0.0, undo=1)
         return Step(size, applied, done=size <= tol)
 
 

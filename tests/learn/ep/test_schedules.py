@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
@@ -50,6 +52,45 @@ def test_schedules_share_their_fixed_points() -> None:
         assert other.info.converged
         np.testing.assert_allclose(other.state.belief.mean, whole.state.belief.mean, atol=1e-5)
         np.testing.assert_allclose(moments(other)[1], moments(whole)[1], atol=1e-5)
+
+
+def local_level(t: Any, y: Any = None, steps: int = 70) -> None:
+    """A random walk that is seen with noise, both of unknown size."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+    level: Any = numpyro.sample("level", dist.GaussianRandomWalk(tau, num_steps=steps))
+    with numpyro.plate("rows", len(t)):
+        numpyro.sample("y", dist.Normal(level[t], sigma), obs=y)
+
+
+def exact_local_level(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and sds of log tau, log sigma and the levels, by a grid over the scales and the textbook given them."""
+    place = np.arange(1.0, len(y) + 1.0)
+    sizes, vectors = np.linalg.eigh(np.minimum.outer(place, place))  # the covariance of a walk of unit steps
+    log_tau, log_sigma = (a.ravel() for a in np.meshgrid(*2 * [np.linspace(-5.0, 2.0, 141)], indexing="ij"))
+    walk, noise, turned = np.exp(2 * log_tau)[:, None] * sizes, np.exp(2 * log_sigma)[:, None], vectors.T @ y
+    log_p = stats.norm.logpdf(turned, 0.0, np.sqrt(walk + noise)).sum(1) + log_tau + log_sigma
+    log_p += stats.halfnorm.logpdf(np.exp(log_tau)) + stats.halfnorm.logpdf(np.exp(log_sigma))
+    weights = np.exp(log_p - log_p.max()) / np.exp(log_p - log_p.max()).sum()
+    means = np.column_stack([log_tau, log_sigma, (walk / (walk + noise) * turned) @ vectors.T])
+    variances = np.pad((walk * noise / (walk + noise)) @ vectors.T**2, ((0, 0), (2, 0)))
+    mean = weights @ means
+    return mean, np.sqrt(weights @ (variances + (means - mean) ** 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 4, 5])
+def test_steps_that_make_a_belief_worse_are_undone(seed: int) -> None:
+    """The scale of the steps depends on all levels. Whole sweeps over rows and steps of the walk lead to nonsense."""
+    rng, t = np.random.default_rng(seed), np.arange(70)
+    y = np.cumsum(0.3 * rng.normal(size=70)) + 0.75 * rng.normal(size=70)
+    result = run(local_level, t, of={"y": y})
+    mean, sd = exact_local_level(y)
+    got, covariance = moments(result)
+    assert result.info.converged and (result.info.status == adfpp.Status.OK).all()
+    assert np.max(np.abs(got - mean) / sd) < 0.2
+    ratio = np.sqrt(np.diag(covariance)) / sd
+    assert ratio.min() > 0.8 and ratio.max() < 1.15
 
 
 @pytest.mark.slow
