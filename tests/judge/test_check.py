@@ -170,6 +170,7 @@ def test_refused_rows_and_a_state_without_memory(mixed: Learned) -> None:
         adf.get_posterior(state).reweighted(jax.random.key(0), holed, y=y, num_samples=1000)
 
 
+@pytest.mark.slow
 def test_a_posterior_that_has_diverged_is_not_to_be_used() -> None:
     """No draw of it is possible, although all rows are: neither a crash nor a word about the rows."""
     x, y, _ = rows(0, 32)

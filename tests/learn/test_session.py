@@ -23,10 +23,10 @@ KEY = jax.random.key(0)
 def test_call_forms_share_one_program(learner: Any) -> None:
     """Positional or by keyword, NumPy or JAX: the same result and nothing read again."""
     adf, start, x, y = learner
-    reference, _ = adf.update(start, x[:8], y=y[:8])
+    reference, _ = adf.update(start, x[:8], y[:8])  # a new form, which adds the program to the cache if it left it
     before = TRACES["count"]
     for state in (
-        adf.update(start, x[:8], y[:8])[0],
+        adf.update(start, x[:8], y=y[:8])[0],
         adf.update(start, y=y[:8], x=x[:8])[0],
         adf.update(start, jnp.asarray(x[:8]), y=jnp.asarray(y[:8]))[0],
     ):
