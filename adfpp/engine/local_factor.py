@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from adfpp.engine.derivatives import jacobian
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor
 from adfpp.engine.linalg import root_of_product, whiten
-from adfpp.engine.tilt import Index, IntegralRule, Message, Quadrature, Tilt, Tilted
+from adfpp.engine.tilt import Conditional, Index, IntegralRule, Message, Quadrature, Tilt, Tilted
 from adfpp.engine.trace import Atom, Tail, Trace, dtype_of, known_value, part_of, shape_of
 
 
@@ -76,7 +76,7 @@ class LocalFactor(Factor):
 
     Attributes:
         joint: The factor of the joint field.
-        inner_rule: The rule for the local numbers alone.
+        inner_rule: The rule for the local numbers alone, if θ is fixed.
     """
 
     joint: ClosedFactor | IntegralFactor
@@ -102,6 +102,11 @@ class LocalFactor(Factor):
     def numbers(self) -> int:
         """How many continuous local numbers each element has."""
         return self.places.shape[1]
+
+    @property
+    def integrated(self) -> int:
+        """How many local numbers a quadrature runs over if θ is fixed: none if the factor is Gaussian in them."""
+        return 0 if isinstance(self.inner_rule, Conditional) else self.numbers
 
     @property
     def combinations(self) -> int:

@@ -22,7 +22,7 @@ from adfpp.model.visit import Sampled, draw_latents, prior_draws_of, quiet
 
 _CHUNK = 4096  # rows evaluated at once
 _NUMBERS = 1 << 21  # numbers in memory at once: rows times draws times numbers in a row
-_INTEGRAL = (1, 1_000, 500_000)  # an integral over 0, 1, or more numbers costs about as many evaluations
+_INTEGRAL = (1, 1_000, 500_000)  # a quadrature over 0, 1, or more numbers costs about as many evaluations
 
 Arrays = Sequence[Any]
 What = Literal["log_prob", "mean"]
@@ -83,7 +83,7 @@ class Joint:
     def row_cost(self) -> int:
         """About how many log-likelihoods without local latents the log-likelihood of a row costs."""
         local = [f.local for f in self.program.factors if f.local is not None]
-        return max([_INTEGRAL[min(f.numbers, 2)] * f.combinations for f in local], default=1)
+        return max([_INTEGRAL[min(f.integrated, 2)] * f.combinations for f in local], default=1)
 
     # ------------------------------------------------------------------------------------------ densities
 
