@@ -5,6 +5,7 @@ A schedule is a frozen class with ``init``, ``step`` and ``finish``; the loop th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -65,7 +66,7 @@ class _Undoable(EPSchedule):
 
     def spoils_priors(self, current: Current, before: Mapping[str, int]) -> bool:
         """Whether a prior factor can no longer be visited well that could be before."""
-        return any(status >= Status.INACCURATE > before.get(key, 0) for key, status in current.prior_status.items())
+        return any(status >= Status.HELD > before.get(key, 0) for key, status in current.prior_status.items())
 
 
 def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
@@ -102,17 +103,20 @@ class Sequential(_Undoable):
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        keep = not history.steps[-1].undo and history.shrinks_over(4)
-        return damping if keep else max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
+        if history.steps[-1].undo or not history.shrinks_over(4):
+            return max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
+        sizes = history.sizes[history.begun :][-4:]
+        steady = len(sizes) == 4 and all(after < before for before, after in pairwise(sizes))
+        return min(history.first_damping, 1.5 * damping) if steady else damping
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
-        before, sound, priors = current.belief, current.info.status < Status.INACCURATE, current.prior_status
+        before, sound, priors = current.belief, current.info.status < Status.HELD, current.prior_status
         belief = problem.visit_in_order(before, current.sites, current.info, problem.order(), damping)
         belief = problem.from_sites(belief, current.sites, current.priors)
         current.belief = problem.visit_priors(current, belief, damping)
         size = problem.distance(before, current.belief) / damping
-        rows = np.mean(sound & (current.info.status >= Status.INACCURATE))
+        rows = np.mean(sound & (current.info.status >= Status.HELD))
         worse = rows > _SPOILT or self.spoils_priors(current, priors)
         if worse and problem.limits.damping is None and damping > _LEAST_DAMPING_IN_ORDER:
             return Step(size, 0.0, undo=1)
