@@ -76,7 +76,7 @@ class LocalFactor(Factor):
 
     Attributes:
         joint: The factor of the joint field.
-        inner_rule: The rule for the local numbers alone, if θ is fixed.
+        inner_rule: The rule for the local numbers alone, once θ is fixed.
     """
 
     joint: ClosedFactor | IntegralFactor
@@ -105,8 +105,9 @@ class LocalFactor(Factor):
 
     @property
     def integrated(self) -> int:
-        """How many local numbers a quadrature runs over if θ is fixed: none if the factor is Gaussian in them."""
-        return 0 if isinstance(self.inner_rule, Conditional) else self.numbers
+        """How many numbers a quadrature runs over once θ is fixed: none if the factor is Gaussian in the local ones."""
+        by_algebra = isinstance(self.joint, ClosedFactor) or isinstance(self.inner_rule, Conditional)
+        return 0 if by_algebra else min(self.numbers, self._joint_size)
 
     @property
     def combinations(self) -> int:
@@ -222,7 +223,7 @@ class LocalFactor(Factor):
 
         def marginal(e: Index, field: Float[Array, " k"]) -> Float[Array, ""]:
             (centre, spread, _, _), density = joint(e, field), log_factor
-            if density is None or 0 < size <= own:
+            if density is None or (0 < size <= own and self.integrated):
                 return tilt(e, centre, whiten(spread)[0]).log_z
             if not own or not size:
                 return density(centre, e).astype(field.dtype)

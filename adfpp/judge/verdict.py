@@ -96,7 +96,10 @@ class Cause(Enum):
         "the error could not be measured to within 0.1 posterior sds (k-hat {k_hat:.2f}, {ess:.0f} effective draws): "
         "{cure}"
     )
-    IMPOSSIBLE = "no draw of the posterior is possible under the model with these data, learning has diverged: {cure}"
+    IMPOSSIBLE = (
+        "no draw of the posterior has a finite density under the model with these data, because learning has diverged: "
+        "{cure}"
+    )
     MISFIT = "the rows do not agree with the {predictions} (p = {p:.1g}): the model does not fit the data{also}"
     NOT_SETTLED = (
         "EP has {settling}. Give it more max_sweeps, a smaller damping, schedule='sequential' or power=0.5; or run "

@@ -221,6 +221,24 @@ class Posterior:
             ``log_evidence``.
         """
         refuse_clashes(self.program.model, Posterior.reweighted, args)
+        weighted = self.weighted(rng_key, args, kwargs, num_samples, prior, absorbed)
+        if np.isnan(weighted.ess):
+            raise ValueError(
+                "No draw of the posterior has a finite density under the model with these data, because learning has "
+                "diverged. result.info has the status of each row."
+            )
+        return weighted
+
+    def weighted(
+        self,
+        rng_key: jax.Array,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        num_samples: int,
+        prior: "GivenPrior" = None,
+        absorbed: npt.ArrayLike | None = None,
+    ) -> Reweighted:
+        """As ``reweighted``, but with weights of NaN if no draw has a finite density."""
         joint = self.joint(*args, prior=prior, **kwargs)
         counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
         every = combinations(self.program)
@@ -228,10 +246,6 @@ class Posterior:
         log_joint = joint.log_joint(theta, counted) if every is None else log_joint_of(joint, every, counted)
         if not np.isfinite(log_joint).any():
             self.refuse_impossible(joint, theta[:64], counted)
-            raise ValueError(
-                "No draw of the posterior has a finite density under the model with these data: learning has diverged. "
-                "result.info has the status of each row, and check() says what to try."
-            )
         log_q = np.asarray(self.distribution.log_prob(theta))
         weighted = reweighted if every is None else enumerated
         return weighted(np.asarray(theta), log_joint, log_q, self.program.constrain, levels(self.program))
@@ -249,10 +263,11 @@ class Posterior:
     def refuse_impossible(self, joint: Joint, theta: ArrayLike, counted: np.ndarray) -> None:
         """Raises if rows have no finite log-likelihood at any of some draws or near θ = 0, and names the rows."""
         near = np.random.default_rng(0).uniform(-2.0, 2.0, np.shape(theta))  # where NumPyro's chains start
-        logs = joint.log_likelihood(np.concatenate([theta, near]), counted).values()
-        possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
-        if not possible.all():
-            rows = counted[~possible]
+        rows = counted
+        for at in (theta, near):
+            logs = joint.log_likelihood(at, rows).values() if len(rows) else ()
+            rows = rows[~np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)]
+        if len(rows):
             listed = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
             raise ValueError(
                 f"{len(rows)} of the rows have no finite log-likelihood ({listed}): they have NaN or values outside "

@@ -172,7 +172,7 @@ def test_refused_rows_and_a_state_without_memory(mixed: Learned) -> None:
 
 @pytest.mark.slow
 def test_a_posterior_that_has_diverged_is_not_to_be_used() -> None:
-    """No draw of it is possible, although all rows are: neither a crash nor a word about the rows."""
+    """No draw of it has a finite density, although every row has one elsewhere: the rows are not to blame."""
     x, y, _ = rows(0, 32)
     adf = adfpp.ADF(unknown_noise)
     state = adf.run(jax.random.key(0), x, y=y, progress_bar=False).state

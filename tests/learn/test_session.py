@@ -23,7 +23,7 @@ KEY = jax.random.key(0)
 def test_call_forms_share_one_program(learner: Any) -> None:
     """Positional or by keyword, NumPy or JAX: the same result and nothing read again."""
     adf, start, x, y = learner
-    reference, _ = adf.update(start, x[:8], y[:8])  # a new form, which adds the program to the cache if it left it
+    reference, _ = adf.update(start, x[:8], y[:8])  # a new form adds the program to the cache, if it is no longer there
     before = TRACES["count"]
     for state in (
         adf.update(start, x[:8], y=y[:8])[0],

@@ -93,6 +93,25 @@ def growth(y: Array) -> None:
         sample("y", dist.Poisson(jnp.exp(a[:, None] + b[:, None] * T)).to_event(1), obs=y)
 
 
+def test_more_local_numbers_than_numbers_of_the_field() -> None:
+    """Two of them add up to one number of the field, beside an unknown scale that is an array."""
+
+    def model(y: Array) -> None:
+        mean, sigma = sample("mean", dist.Normal(0, 1)), sample("sigma", dist.HalfNormal(1))
+        with numpyro.plate("rows", y.shape[0]):
+            a, b = sample("a", dist.Normal(mean, 1.0)), sample("b", dist.Normal(0.5, 0.8))
+            sample("y", dist.Normal((a + b)[:, None], sigma * jnp.array([1.0, 2.0])).to_event(1), obs=y)
+
+    rng = np.random.default_rng(6)
+    y, theta = rng.normal(size=(3, 2)), rng.normal(size=(4, 2))
+    joint = Joint(program(model, y=y), (), {"y": y})
+    logs = joint.log_likelihood(theta)["y"]
+    for (mean, log_sigma), row in zip(theta, logs.reshape(4, 3), strict=True):
+        exact = stats.multivariate_normal(2 * [mean + 0.5], 1.64 + np.exp(2 * log_sigma) * np.diag([1.0, 4.0]))
+        np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-10)
+    assert joint.row_cost == 1
+
+
 def test_gaussian_local_numbers_are_integrated_by_algebra() -> None:
     """The factor is Gaussian in a row's numbers once the scale is known: no quadrature, and exact."""
     rng = np.random.default_rng(4)

@@ -54,14 +54,14 @@ class History:
 
     Attributes:
         steps: The steps.
-        begun: The number of steps before the current stage.
+        stage_start: The number of steps before the current stage.
         first_damping: The damping of the first step of the current stage.
         revocable: Whether the step before the current one can be undone.
         interrupted: Whether Ctrl-C ended the loop.
     """
 
     steps: list[Step] = field(default_factory=list)
-    begun: int = 0
+    stage_start: int = 0
     first_damping: float = 1.0
     revocable: bool = False
     interrupted: bool = False
@@ -79,9 +79,14 @@ class History:
         """The sizes of the steps that were not undone at once."""
         return [step.size for step in self.steps if not step.undo]
 
+    @property
+    def of_stage(self) -> list[float]:
+        """The sizes of the steps of the current stage that were not undone at once."""
+        return [step.size for step in self.steps[self.stage_start :] if not step.undo]
+
     def shrinks_over(self, count: int) -> bool:
         """Whether the last step is clearly smaller than those before it, among the last ``count`` of this stage."""
-        sizes = self.sizes[self.begun :]
+        sizes = self.of_stage
         if len(sizes) <= count:
             return True
         return sizes[-1] <= 0.7 * sizes[-1 - count] or sizes[-1] <= 0.5 * min(sizes[-count:])
@@ -210,7 +215,7 @@ def _run_stage(
     history: History,
 ) -> bool:
     """Makes steps until the stage is done. Returns False if it is stuck and the next stage may do better."""
-    history.begun = len(history)
+    history.stage_start = len(history)
     damping = history.first_damping = limits.damping or stage.first_damping(problem)
     before_last: object = None
     while len(history) < stage.max_steps(problem, limits):

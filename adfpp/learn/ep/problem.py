@@ -77,7 +77,9 @@ class Current:
 
     def converged(self, history: History, tol: float) -> bool:
         """Whether the last step was small enough, all sites could be exchanged, and no prior was refused."""
-        return bool(len(history)) and history.sizes[-1] <= tol and not self.held and not self.refused
+        if not len(history) or history.steps[-1].undo:
+            return False
+        return history.sizes[-1] <= tol and not self.held and not self.refused
 
     def least_converged(self) -> np.ndarray:
         """The rows whose sites moved most in the last step."""
@@ -87,7 +89,8 @@ class Current:
             np.abs(a - b).reshape(len(a), -1).sum(1) / (np.abs(a).reshape(len(a), -1).max(1) + 1e-300)
             for a, b in zip(self.sites, self.before, strict=True)
         )
-        return np.argsort(-np.asarray(change))[:5]
+        most = np.argsort(-np.asarray(change))[:5]
+        return most[np.asarray(change)[most] > 0.0]
 
 
 @dataclass

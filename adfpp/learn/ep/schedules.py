@@ -50,7 +50,7 @@ class EPSchedule(Schedule[Problem, Current]):
 
 
 class _Undoable(EPSchedule):
-    """A schedule that undoes steps after which the belief is worse."""
+    """A schedule that undoes steps after which the belief is worse, unless the user has set the damping."""
 
     @override
     def save(self, current: Current) -> object:
@@ -64,8 +64,12 @@ class _Undoable(EPSchedule):
         put(current.sites, sites, slice(None), len(current.info.status))
         put(current.info, info, slice(None), len(current.info.status))
 
+    def may_undo(self, problem: Problem, history: History) -> bool:
+        """Whether a step can be compared with the one before it. A resumed run does not know the status of its rows."""
+        return problem.limits.damping is None and (len(history) > 0 or not problem.resumed)
+
     def spoils_priors(self, current: Current, before: Mapping[str, int]) -> bool:
-        """Whether a prior factor can no longer be visited well that could be before."""
+        """Whether a prior factor is held or refused that was neither before."""
         return any(status >= Status.HELD > before.get(key, 0) for key, status in current.prior_status.items())
 
 
@@ -95,7 +99,10 @@ def _update_infos(problem: Problem, current: Current, history: History) -> None:
 
 @dataclass(frozen=True)
 class Sequential(_Undoable):
-    """Visits one row after the other, in a new random order in each sweep. A sweep that spoils many rows is undone."""
+    """Visits one row after the other, in a new random order in each sweep.
+
+    A sweep is undone if a prior factor or many rows are held or refused after it that were neither before.
+    """
 
     @override
     def first_damping(self, problem: Problem) -> float:
@@ -105,7 +112,7 @@ class Sequential(_Undoable):
     def next_damping(self, history: History, damping: float) -> float:
         if history.steps[-1].undo or not history.shrinks_over(4):
             return max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
-        sizes = history.sizes[history.begun :][-4:]
+        sizes = history.of_stage[-4:]
         steady = len(sizes) == 4 and all(after < before for before, after in pairwise(sizes))
         return min(history.first_damping, 1.5 * damping) if steady else damping
 
@@ -118,14 +125,17 @@ class Sequential(_Undoable):
         size = problem.distance(before, current.belief) / damping
         rows = np.mean(sound & (current.info.status >= Status.HELD))
         worse = rows > _SPOILT or self.spoils_priors(current, priors)
-        if worse and problem.limits.damping is None and damping > _LEAST_DAMPING_IN_ORDER:
+        if worse and self.may_undo(problem, history) and damping > _LEAST_DAMPING_IN_ORDER:
             return Step(size, 0.0, undo=1)
         return Step(size, damping, done=size <= problem.limits.tol)
 
 
 @dataclass(frozen=True)
 class Parallel(_Undoable):
-    """Visits all rows with cavities from one belief. A step that made the belief worse is undone.
+    """Visits all rows with cavities from one belief.
+
+    A step is undone if a prior factor is held or refused after it that was neither before. It is also undone if the
+    next one would be much longer, or if more rows are held after it.
 
     Attributes:
         patience: The number of sweeps without progress after which the next stage takes over; never when None.
@@ -147,9 +157,10 @@ class Parallel(_Undoable):
         if last.applied == 0:
             return damping
         before = history.accepted[-2] if len(history.accepted) > 1 else np.inf
-        if last.size > 0.8 * before:
+        # of a step in the right direction the fraction 1 - applied is left
+        if last.size > (1.0 - 0.2 * last.applied) * before:
             return max(0.6 * last.applied, _LEAST_DAMPING)
-        return min(1.0, 1.5 * last.applied) if last.size < 0.5 * before else last.applied
+        return min(1.0, 1.5 * last.applied) if last.size < (1.0 - 0.5 * last.applied) * before else last.applied
 
     @override
     def stuck(self, history: History) -> bool:
@@ -172,7 +183,7 @@ class Parallel(_Undoable):
         current.belief = problem.visit_priors(current, new, damping)
         if current.priors:
             size = max(size, problem.distance(new, current.belief) / damping)
-        if self.spoils_priors(current, priors) and problem.limits.damping is None and damping > _LEAST_DAMPING:
+        if self.spoils_priors(current, priors) and self.may_undo(problem, history) and damping > _LEAST_DAMPING:
             return Step(size, 0.0, undo=1)
         return Step(size, applied, done=size <= tol)
 

@@ -11,6 +11,8 @@ import pytest
 from scipy import stats
 
 import adfpp
+from adfpp.learn.ep import schedules
+from adfpp.learn.ep.iterate import Step
 from tests.learn.ep.common import data, exact_linear, linear, logistic, mean_and_sd, moments, probit, run, sorted_stream
 from tests.models import probit as small_probit
 from tests.models import rows
@@ -54,6 +56,38 @@ def test_schedules_share_their_fixed_points() -> None:
         np.testing.assert_allclose(moments(other)[1], moments(whole)[1], atol=1e-5)
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_a_step_that_is_undone_leaves_nothing_behind(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The belief, the sites and the infos are those before it to the bit, and it is no step of a converged run."""
+    x, y, _ = rows()
+    kind = {"sequential": schedules.Sequential, "parallel": schedules.Parallel}[schedule]
+    made = kind.step
+
+    def undone(*args: Any) -> Step:
+        return Step(made(*args).size, 0.0, undo=1)
+
+    found = []
+    for step in (undone, lambda *args: Step(1.0, 1.0)):
+        monkeypatch.setattr(kind, "step", step)
+        with pytest.warns(adfpp.NotConverged):
+            found.append(run(small_probit, x, of={"y": y}, schedule=schedule, max_sweeps=1))
+    one, other = (jax.tree.leaves((r.state.belief, r.state.sites, r.info.status, r.info.log_z)) for r in found)
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert not found[0].info.converged and found[0].info.damping.tolist() == [0.0]
+
+
+def test_a_resumed_run_does_not_blame_its_first_sweep_for_refused_rows() -> None:
+    """What happened to the rows is no part of a state, so that a sweep after it cannot be compared."""
+    x, y, _ = rows()
+    holed = np.where(np.arange(len(x))[:, None] % 2, x, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", adfpp.RowsMarked)
+        first = run(small_probit, holed, of={"y": y})
+        again = run(small_probit, holed, of={"y": y}, state=first.state)
+    assert first.info.converged and again.info.converged and again.info.sweeps == 1
+    assert (again.info.status == first.info.status).all() and again.info.damping.tolist() == [1.0]
+
+
 def local_level(t: Any, y: Any = None, steps: int = 70) -> None:
     """A random walk that is seen with noise, both of unknown size."""
     tau = numpyro.sample("tau", dist.HalfNormal(1.0))
@@ -64,7 +98,7 @@ def local_level(t: Any, y: Any = None, steps: int = 70) -> None:
 
 
 def exact_local_level(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and sds of log tau, log sigma and the levels, by a grid over the scales and the textbook given them."""
+    """Means and sds of log tau, log sigma and the levels: a grid over the scales, and algebra at each point."""
     place = np.arange(1.0, len(y) + 1.0)
     sizes, vectors = np.linalg.eigh(np.minimum.outer(place, place))  # the covariance of a walk of unit steps
     log_tau, log_sigma = (a.ravel() for a in np.meshgrid(*2 * [np.linspace(-5.0, 2.0, 141)], indexing="ij"))
@@ -81,7 +115,7 @@ def exact_local_level(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 4, 5])
 def test_steps_that_make_a_belief_worse_are_undone(seed: int) -> None:
-    """The scale of the steps depends on all levels. Whole sweeps over rows and steps of the walk lead to nonsense."""
+    """The scale of the steps depends on all levels, so that undamped sweeps do not converge."""
     rng, t = np.random.default_rng(seed), np.arange(70)
     y = np.cumsum(0.3 * rng.normal(size=70)) + 0.75 * rng.normal(size=70)
     result = run(local_level, t, of={"y": y})
