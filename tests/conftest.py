@@ -41,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Most of the time of the tests goes into making programs, and optimising a program takes most of the time of its
     compilation. Only the tests of the papers, which compute more than they compile, run what users of the command line
-    run. XLA usually compiles a program in 32 parts at once. This saves time only on cores that would be
-    idle, and a program in one part has fewer memory maps. XLA reads its flags when JAX first computes. A
-    ``conftest.py`` therefore must not compute anything when it is imported.
+    run. XLA usually compiles a program in 32 parts at once. This saves time only on cores that would be idle, and a
+    program in one part has fewer memory maps. XLA reads its flags when JAX first computes. A ``conftest.py`` therefore
+    must not compute anything when it is imported.
 
     On its first import of the day ArviZ 0.23 writes a stamp file, by way of a temporary file whose name is
     always the same: two workers that import it at once can take it from each other, and the import fails.

@@ -148,7 +148,7 @@ def _factor(
         if choice is not None:
             factor = replace(factor, rule=choice.rule, why=choice.why)
         local = entered_by_locals(trace, cuts[0], base)
-        if outer is not None and not any(local[i] for i in outer):  # Gaussian in the local numbers, if θ is fixed
+        if outer is not None and not any(local[i] for i in outer):  # Gaussian in the local numbers, once θ is fixed
             inner = moments.choose_conditional(()) or inner
     if not observation.components:
         return factor

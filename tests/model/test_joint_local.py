@@ -74,7 +74,7 @@ def test_visits_of_a_site_have_one_density() -> None:
     np.testing.assert_allclose(logs, np.log(expected), atol=1e-10)
 
 
-T = jnp.array([-1.0, 0.0, 1.0])
+T = np.array([-1.0, 0.0, 1.0])
 
 
 def line(y: Array) -> None:
@@ -120,7 +120,7 @@ def test_gaussian_local_numbers_are_integrated_by_algebra() -> None:
     logs = joint.log_likelihood(theta)["y"]
     shared = np.ones((3, 3)) + 0.64 * np.outer(T, T)
     for (mean, log_sigma), row in zip(theta, logs.reshape(5, 4), strict=True):
-        exact = stats.multivariate_normal(mean + 0.5 * np.asarray(T), shared + np.exp(2 * log_sigma) * np.eye(3))
+        exact = stats.multivariate_normal(mean + 0.5 * T, shared + np.exp(2 * log_sigma) * np.eye(3))
         np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-10)
     assert joint.row_cost == 1
 
@@ -146,7 +146,7 @@ def test_integrals_over_two_local_numbers_need_little_memory(monkeypatch: pytest
     logs = joint.log_likelihood(theta)["y"]
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     for (mean,), row in zip(theta, logs.reshape(40, 4), strict=True):
-        field = (mean + nodes)[:, None, None] + (0.5 + 0.8 * nodes)[:, None] * np.asarray(T)
+        field = (mean + nodes)[:, None, None] + (0.5 + 0.8 * nodes)[:, None] * T
         density = stats.poisson.pmf(y[:, None, None], np.exp(field)).prod(-1)
         exact = np.log(np.einsum("nij,i,j->n", density, weights, weights) / (2 * np.pi))
         np.testing.assert_allclose(row, exact, atol=1e-3)

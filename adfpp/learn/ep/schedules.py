@@ -21,7 +21,7 @@ from adfpp.learn.ep.sweeps import Summed
 _LEAST_DAMPING = 0.02  # a step that is damped below this fraction is not worth a sweep
 _LEAST_DAMPING_IN_ORDER = 0.1  # rows in sequence need less damping: each depends on the rows before it
 _SMALL = 64  # length of θ below which a rank-one update costs no more than a row's part in the matrix products
-_SPOILT = 0.25  # a sweep in sequence is undone if it spoils more than this fraction of the rows
+_SPOILT = 0.25  # a sweep in sequence is undone if more than this fraction of the rows is newly held or refused
 _STALLED = 12  # sweeps without progress after which "auto" continues in sequence
 
 
