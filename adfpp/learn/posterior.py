@@ -94,7 +94,7 @@ class Posterior:
     @cached_property
     def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         spread = self.family.spread(self.belief, self.program.size)
-        out = self.program.compiled(_moments, seldom=True)(self.belief.mean, spread)
+        out = self.program.compiled(_moments, effort="least")(self.belief.mean, spread)
         for latent in self.latents:
             if latent.name not in out:
                 draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
@@ -108,7 +108,7 @@ class Posterior:
         """
         q = jnp.asarray(q, self.belief.mean.dtype)
         spread = self.family.spread(self.belief, self.program.size)
-        elementwise = self.program.compiled(_quantiles, seldom=True)(q, self.belief.mean, spread)
+        elementwise = self.program.compiled(_quantiles, effort="least")(q, self.belief.mean, spread)
         out = {}
         for latent in self.latents:
             if latent.native is not None:
