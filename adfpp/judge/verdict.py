@@ -75,7 +75,8 @@ class Cause(Enum):
     DRIFT = (
         "the rows up to number {row} and the rows after it do not follow the same model (p = {p:.1g}): {where} "
         "changes. If the order of the rows is that of time, use dynamics (ADF(model, dynamics=...)), or learn from the "
-        "parts of the data separately"
+        "parts of the data separately. If it has no meaning, such as rows grouped by their outcomes, shuffle the rows "
+        "and check again"
     )
     ORDER_DECIDES = (
         "a mean lies {shift:.2g} posterior sds from the average over random orders of the same rows: the order of the "
