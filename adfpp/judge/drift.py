@@ -106,21 +106,27 @@ def is_sorted(values: np.ndarray) -> bool:
 
 
 def _information(logs: np.ndarray, standard: np.ndarray) -> np.ndarray:
-    """The information of all rows about each coordinate, the variance that the sum of their scores should have.
+    """The variance that the sum of all scores should have, from the second derivatives of the log-likelihood.
 
     The squares of the scores are much less than this where outcomes were nearly certain and none was a surprise: rows
-    with a probability of 0.99 have small scores, all of the same sign.
+    with a probability of 0.99 have small scores, all of the same sign. It is 0, which says nothing, if there are too
+    few draws for the regression on products of coordinates.
 
     Args:
         logs: ``(S,)`` the sum of the rows' log-likelihoods at draws from the posterior.
         standard: ``(S, N)`` the draws in standard units, without their mean.
     """
-    if len(logs) < 4 * standard.shape[1] + 2:
+    rows, columns = np.triu_indices(standard.shape[1])
+    if len(logs) < 2 * (1 + standard.shape[1] + len(rows)):
         return np.zeros(standard.shape[1])
-    # half the second derivatives, by regression on the coordinates and their squares
-    terms = np.concatenate([np.ones((len(logs), 1)), standard, standard**2], 1)
+    products = standard[:, rows] * standard[:, columns]
+    terms = np.concatenate([np.ones((len(logs), 1)), standard, products], 1)
     found = np.linalg.lstsq(terms, logs, rcond=None)[0]
-    return np.maximum(-2.0 * found[1 + standard.shape[1] :], 0.0)
+    second = np.zeros((standard.shape[1],) * 2)
+    second[rows, columns] = found[1 + standard.shape[1] :]
+    correlation = standard.T @ standard / len(standard)
+    # a score is averaged over the posterior, and so contains the coordinates that are correlated with its own
+    return np.maximum(-np.diagonal(correlation @ (second + second.T) @ correlation), 0.0)
 
 
 def _largest(sums: np.ndarray, squares: np.ndarray, least: np.ndarray | float = 0.0) -> tuple[float, int, int]:

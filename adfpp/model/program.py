@@ -1,7 +1,7 @@
 """The result of reading a model: functions of a flat unconstrained θ, one row's arrays and the shared ones."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -98,9 +98,12 @@ class Program:
         65,530 memory maps that Linux allows a process.
         """
         usual: Effort = "light" if self.size <= _FEW_NUMBERS else "full"
-        return lru_cache(_MOST_FUNCTIONS)(
-            lambda function, *options, effort=usual: Compiled(partial(function, self, *options), effort)
-        )
+
+        @lru_cache(_MOST_FUNCTIONS)
+        def compiled(function: Callable[..., Any], *options: Hashable, effort: Effort = usual) -> Compiled:
+            return Compiled(partial(function, self, *options), effort)
+
+        return compiled
 
     # ------------------------------------------------------------------------------------------ identity
 
