@@ -37,19 +37,19 @@ hypothesis.settings.load_profile("adfpp")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the fast tests' programs without optimisation, and import ArviZ once before the workers start.
+    """Compile programs without optimisation, and import ArviZ once before the workers start.
 
-    Most of the time of the fast tests goes into making programs, and optimising a program takes most of the time of its
-    compilation. The slow tests and those of the papers, which compute more than they compile, run what users of the
-    command line run. XLA usually compiles a program in 32 parts at once. This saves time only on cores that would be
-    idle, and a program in one part has fewer memory maps. XLA reads its flags when JAX first computes. A
-    ``conftest.py`` therefore must not compute anything when it is imported.
+    Most of the time of the tests goes into making programs, and optimising a program takes most of the time of its
+    compilation. Only the tests of the papers, which compute more than they compile, run what users of the command line
+    run. XLA usually compiles a program in 32 parts at once. This saves time only on cores that would be idle, and a
+    program in one part has fewer memory maps. XLA reads its flags when JAX first computes. A ``conftest.py`` therefore
+    must not compute anything when it is imported.
 
     On its first import of the day ArviZ 0.23 writes a stamp file, by way of a temporary file whose name is
     always the same: two workers that import it at once can take it from each other, and the import fails.
     """
     flags = ["--xla_cpu_parallel_codegen_split_count=1", WHOLE_LOOPS]
-    if "not slow" in config.option.markexpr:
+    if config.option.markexpr != "papers":
         flags += ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
         if jaxlib.version.__version_info__ < (0, 11):  # later versions have no such emitters
             flags.append("--xla_cpu_use_fusion_emitters=false")

@@ -234,14 +234,22 @@ class Factor(ABC):
 
 def entered_by_theta(trace: Trace, cut: Cut, base: LocalBase | None) -> list[bool]:
     """Whether each number of a cut depends on θ, and not on local numbers alone."""
+    return [True] * cut.size if base is None else _entered(trace, cut, slice(base.start))
+
+
+def entered_by_locals(trace: Trace, cut: Cut, base: LocalBase | None) -> list[bool]:
+    """Whether each number of a cut depends on local numbers."""
+    return [False] * cut.size if base is None else _entered(trace, cut, slice(base.start, None))
+
+
+def _entered(trace: Trace, cut: Cut, places: slice) -> list[bool]:
+    """Whether each number of a cut depends on these places of the traced vector."""
     entered: list[bool] = []
     for value, indices in zip(cut.values, cut.indices, strict=True):
-        if base is None:
-            entered += [True] * len(indices)
-        elif value is trace.theta:
-            entered += [bool(i < base.start) for i in indices]
+        if value is trace.theta:
+            entered += np.isin(indices, np.arange(trace.size)[places]).tolist()
         else:
-            entered += [bool(depends_on(trace, value)[: base.start].any())] * len(indices)
+            entered += [bool(depends_on(trace, value)[places].any())] * len(indices)
     return entered
 
 

@@ -10,7 +10,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from adfpp.engine.compilation import evaluated
-from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor, LocalBase, Observation, entered_by_theta
+from adfpp.engine.factor import (
+    ClosedFactor,
+    Factor,
+    IntegralFactor,
+    LocalBase,
+    Observation,
+    entered_by_locals,
+    entered_by_theta,
+)
 from adfpp.engine.local_factor import with_local_latents
 from adfpp.engine.tilt import ClosedForm, Index, Moments
 from adfpp.engine.trace import (
@@ -103,6 +111,8 @@ def _factor(
 ) -> Factor:
     cuts = tuple(all_cuts[e] for e in elements)
     size, described = cuts[0].size, _describe(trace, cuts[0], names)
+    numbers = _local_numbers(observation, elements[0])
+    inner = moments.choose(max(numbers, 1))
     if form is not None:
         constants = ", ".join(form.constants)
         why = f"closed form: {form.field} is affine" + (f", {constants} constant" if constants else "")
@@ -137,10 +147,12 @@ def _factor(
         choice = None if outer is None else moments.choose_conditional(outer)
         if choice is not None:
             factor = replace(factor, rule=choice.rule, why=choice.why)
+        local = entered_by_locals(trace, cuts[0], base)
+        if outer is not None and not any(local[i] for i in outer):  # Gaussian in the local numbers, once θ is fixed
+            inner = moments.choose_conditional(()) or inner
     if not observation.components:
         return factor
-    numbers = _local_numbers(observation, elements[0])
-    return with_local_latents(factor, numbers, moments.choose(max(numbers, 1)).rule)
+    return with_local_latents(factor, numbers, inner.rule)
 
 
 def _without_constant_directions(factor: IntegralFactor, moments: Moments) -> IntegralFactor:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from adfpp.engine.derivatives import jacobian
 from adfpp.engine.factor import ClosedFactor, Factor, IntegralFactor
 from adfpp.engine.linalg import root_of_product, whiten
-from adfpp.engine.tilt import Index, IntegralRule, Message, Quadrature, Tilt, Tilted
+from adfpp.engine.tilt import Conditional, Index, IntegralRule, Message, Quadrature, Tilt, Tilted
 from adfpp.engine.trace import Atom, Tail, Trace, dtype_of, known_value, part_of, shape_of
 
 
@@ -76,7 +76,7 @@ class LocalFactor(Factor):
 
     Attributes:
         joint: The factor of the joint field.
-        inner_rule: The rule for the local numbers alone.
+        inner_rule: The rule for the local numbers alone, once θ is fixed.
     """
 
     joint: ClosedFactor | IntegralFactor
@@ -102,6 +102,12 @@ class LocalFactor(Factor):
     def numbers(self) -> int:
         """How many continuous local numbers each element has."""
         return self.places.shape[1]
+
+    @property
+    def integrated(self) -> int:
+        """How many numbers a quadrature runs over once θ is fixed: none if the factor is Gaussian in the local ones."""
+        by_algebra = isinstance(self.joint, ClosedFactor) or isinstance(self.inner_rule, Conditional)
+        return 0 if by_algebra else min(self.numbers, self._joint_size)
 
     @property
     def combinations(self) -> int:
@@ -217,7 +223,7 @@ class LocalFactor(Factor):
 
         def marginal(e: Index, field: Float[Array, " k"]) -> Float[Array, ""]:
             (centre, spread, _, _), density = joint(e, field), log_factor
-            if density is None or 0 < size <= own:
+            if density is None or (0 < size <= own and self.integrated):
                 return tilt(e, centre, whiten(spread)[0]).log_z
             if not own or not size:
                 return density(centre, e).astype(field.dtype)

@@ -141,6 +141,8 @@ class Check:
             ("errors", errors if found.reliable else "not known: the exact posterior is too far away"),
             ("", f"measured by {found.method}" + f", with a noise of {found.noise:.2f}" * found.reliable),
         ]
+        if math.isnan(weights.ess):
+            return [*out, ("importance weights", "none: no draw has a finite density")]
         effective = f"{weights.ess:.0f} of {len(weights.theta)} draws are effective"
         if weights.ess < NEARLY_EQUAL * len(weights.theta):  # k-hat means nothing if the weights are nearly equal
             effective += f", k-hat {self.k_hat:.2f} (good below {GOOD_K})"

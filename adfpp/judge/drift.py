@@ -51,16 +51,18 @@ def drift_of_scores(
     """
     each = max(1, -(-len(rows) // _BLOCKS))
     centred = standard - standard.mean(0)
-    sums, squares = [], []
+    sums, squares, total = [], [], np.zeros(len(theta))
     for start in range(0, len(rows), _CHUNK - _CHUNK % each):
         chosen = rows[start : start + _CHUNK - _CHUNK % each]
         logs = joint.log_likelihood(theta, chosen)
         row_logs = sum(a.reshape(*a.shape[:2], -1).sum(-1) for a in logs.values())
-        scores = _finite(np.asarray(row_logs, float)).T @ centred / len(theta)
+        row_logs = _finite(np.asarray(row_logs, float))
+        total += row_logs.sum(1)
+        scores = row_logs.T @ centred / len(theta)
         edges = np.arange(0, len(chosen), each)
         sums.append(np.add.reduceat(scores, edges))
         squares.append(np.add.reduceat(scores**2, edges))
-    found = _largest(np.concatenate(sums), np.concatenate(squares))
+    found = _largest(np.concatenate(sums), np.concatenate(squares), _information(total, centred))
     last = min(len(rows), (found[1] + 1) * each) - 1
     return Drift(found[0], int(rows[last]), names[found[2]])
 
@@ -103,17 +105,46 @@ def is_sorted(values: np.ndarray) -> bool:
     return levels > 1 and (grouped or bool((steps >= 0.0).all() or (steps <= 0.0).all()))
 
 
-def _largest(sums: np.ndarray, squares: np.ndarray) -> tuple[float, int, int]:
+def _information(logs: np.ndarray, standard: np.ndarray) -> np.ndarray:
+    """The variance that the sum of all scores should have, from the second derivatives of the log-likelihood.
+
+    The squares of the scores are much less than this where outcomes were nearly certain and none was a surprise: rows
+    with a probability of 0.99 have small scores, all of the same sign. It is 0, which says nothing, if there are too
+    few draws for the regression on products of coordinates.
+
+    Args:
+        logs: ``(S,)`` the sum of the rows' log-likelihoods at draws from the posterior.
+        standard: ``(S, N)`` the draws in standard units, without their mean.
+    """
+    rows, columns = np.triu_indices(standard.shape[1])
+    if len(logs) < 2 * (1 + standard.shape[1] + len(rows)):
+        return np.zeros(standard.shape[1])
+    products = standard[:, rows] * standard[:, columns]
+    terms = np.concatenate([np.ones((len(logs), 1)), standard, products], 1)
+    found = np.linalg.lstsq(terms, logs, rcond=None)[0]
+    second = np.zeros((standard.shape[1],) * 2)
+    second[rows, columns] = found[1 + standard.shape[1] :]
+    correlation = standard.T @ standard / len(standard)
+    # a score is averaged over the posterior, and so contains the coordinates that are correlated with its own
+    return np.maximum(-np.diagonal(correlation @ (second + second.T) @ correlation), 0.0)
+
+
+def _largest(sums: np.ndarray, squares: np.ndarray, least: np.ndarray | float = 0.0) -> tuple[float, int, int]:
     """The smallest p-value of all columns, its block and its column.
 
     A column's sum up to t, without the part that is proportional to its variance up to t, is a Brownian bridge in the
     clock of this variance. Its largest absolute value exceeds x standard deviations with probability 2 exp(-2 x²).
+
+    Args:
+        sums: Sums of the blocks.
+        squares: Their variances.
+        least: The least variance of the sum of all blocks, if it is known.
     """
     clock = np.cumsum(squares, 0)
     total = clock[-1]
     with np.errstate(all="ignore"):
         path = np.cumsum(sums, 0)
-        bridge = np.abs(path - clock / total * path[-1]) / np.sqrt(total)
+        bridge = np.abs(path - clock / total * path[-1]) / np.sqrt(np.maximum(total, least))
     bridge = np.where(np.isfinite(bridge), bridge, 0.0)
     block, column = np.unravel_index(int(np.argmax(bridge)), bridge.shape)
     p = 2.0 * np.exp(-2.0 * bridge[block, column] ** 2) * int(np.sum(total > 0.0))

@@ -53,9 +53,9 @@ def errors_of(
     cost = max(1, len(rows)) * joint.row_cost
     num_samples = min(num_samples, max(_FEWEST_DRAWS, _MOST_WEIGHTED // cost))
     if not post.family.gaussian:
-        options: dict[str, Any] = {"num_samples": num_samples, "prior": prior, "absorbed": absorbed}
-        weighted = post.reweighted(rng_key, *args, **options, **kwargs)
+        weighted = post.weighted(rng_key, args, kwargs, num_samples, prior, absorbed)
         found = by_reweighted(names, weighted, mean, sd)
+        possible = not np.isnan(weighted.ess)
     else:
 
         def log_joint(theta: np.ndarray) -> np.ndarray:
@@ -65,14 +65,15 @@ def errors_of(
         rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
         theta = np.asarray(post.draw(rng_key, num_samples), float)
         log_p = log_joint(theta)
-        if not np.isfinite(log_p).any():
+        possible = bool(np.isfinite(log_p).any())
+        if not possible:
             post.refuse_impossible(joint, theta[:64], rows)
         base = base_of(post, rng)
         weighted = reweighted(theta, log_p, -0.5 * base.distance(theta), post.program.constrain)
         found = by_reweighted(names, weighted, mean, sd)
-        if further:
+        if further and possible:
             found = measure(base, log_joint, theta, log_p, found, rng, _MOST // cost)
-    if weighted.exact or not len(rows):  # combinations of discrete values are no draws
+    if not possible or weighted.exact or not len(rows):  # combinations of discrete values are no draws
         return Errors(weighted, found, NOT_TESTED)
     draws = weighted.theta[:CHAINS]
     standard = (draws - mean) / np.where(sd > 0.0, sd, 1.0)

@@ -74,7 +74,7 @@ class Evidence:
     Attributes:
         measured: The errors of the posterior's moments.
         k_hat: Pareto k̂ of the importance weights of its draws.
-        ess: Effective number of these draws.
+        ess: Effective number of these draws; NaN if none has a finite density.
         never_drawn: Whether a value of a discrete latent was never drawn.
         order_shift: Largest distance of a mean from its average over random orders of the rows.
         order_spread: Sd of a mean over random orders.
@@ -144,6 +144,8 @@ def _of_moments(seen: Evidence) -> list[Reason]:
     found = seen.measured
     if found is None:
         return []
+    if math.isnan(seen.ess):
+        return [Reason(Cause.IMPOSSIBLE, {"cure": seen.cure}, Weight.STOP)]
     out = []
     error, width = found.error, found.width
     beyond = error.value - error.noise

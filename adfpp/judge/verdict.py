@@ -75,7 +75,8 @@ class Cause(Enum):
     DRIFT = (
         "the rows up to number {row} and the rows after it do not follow the same model (p = {p:.1g}): {where} "
         "changes. If the order of the rows is that of time, use dynamics (ADF(model, dynamics=...)), or learn from the "
-        "parts of the data separately"
+        "parts of the data separately. If it has no meaning, such as rows grouped by their outcomes, shuffle the rows "
+        "and check again"
     )
     ORDER_DECIDES = (
         "a mean lies {shift:.2g} posterior sds from the average over random orders of the same rows: the order of the "
@@ -94,6 +95,10 @@ class Cause(Enum):
     )
     NOT_MEASURED = (
         "the error could not be measured to within 0.1 posterior sds (k-hat {k_hat:.2f}, {ess:.0f} effective draws): "
+        "{cure}"
+    )
+    IMPOSSIBLE = (
+        "no draw of the posterior has a finite density under the model with these data, because learning has diverged: "
         "{cure}"
     )
     MISFIT = "the rows do not agree with the {predictions} (p = {p:.1g}): the model does not fit the data{also}"

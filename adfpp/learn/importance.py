@@ -180,7 +180,12 @@ class Reweighted:
 
     @property
     def ess(self) -> float:
-        """Effective number of independent draws from the true posterior; infinite if the weights are exact."""
+        """Effective number of independent draws from the true posterior.
+
+        It is infinite if the weights are exact, and NaN if no draw is possible.
+        """
+        if np.isnan(self.log_weights).any():
+            return np.nan
         return np.inf if self.exact else float(np.exp(-np.logaddexp.reduce(2.0 * self.log_weights)))
 
     @property

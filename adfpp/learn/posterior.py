@@ -94,7 +94,7 @@ class Posterior:
     @cached_property
     def _moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         spread = self.family.spread(self.belief, self.program.size)
-        out = self.program.compiled(_moments, seldom=True)(self.belief.mean, spread)
+        out = self.program.compiled(_moments, effort="least")(self.belief.mean, spread)
         for latent in self.latents:
             if latent.name not in out:
                 draws = self.sample(jax.random.key(6), (_DRAWS,))[latent.name]
@@ -108,7 +108,7 @@ class Posterior:
         """
         q = jnp.asarray(q, self.belief.mean.dtype)
         spread = self.family.spread(self.belief, self.program.size)
-        elementwise = self.program.compiled(_quantiles, seldom=True)(q, self.belief.mean, spread)
+        elementwise = self.program.compiled(_quantiles, effort="least")(q, self.belief.mean, spread)
         out = {}
         for latent in self.latents:
             if latent.native is not None:
@@ -221,6 +221,24 @@ class Posterior:
             ``log_evidence``.
         """
         refuse_clashes(self.program.model, Posterior.reweighted, args)
+        weighted = self.weighted(rng_key, args, kwargs, num_samples, prior, absorbed)
+        if np.isnan(weighted.ess):
+            raise ValueError(
+                "No draw of the posterior has a finite density under the model with these data, because learning has "
+                "diverged. result.info has the status of each row."
+            )
+        return weighted
+
+    def weighted(
+        self,
+        rng_key: jax.Array,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        num_samples: int,
+        prior: "GivenPrior" = None,
+        absorbed: npt.ArrayLike | None = None,
+    ) -> Reweighted:
+        """As ``reweighted``, but with weights of NaN if no draw has a finite density."""
         joint = self.joint(*args, prior=prior, **kwargs)
         counted = np.arange(joint.length) if absorbed is None else np.flatnonzero(absorbed)
         every = combinations(self.program)
@@ -243,11 +261,13 @@ class Posterior:
         return Joint(self.program, args, kwargs, self._density_of(prior) if isinstance(prior, Posterior) else prior)
 
     def refuse_impossible(self, joint: Joint, theta: ArrayLike, counted: np.ndarray) -> None:
-        """Raises if rows have no finite log-likelihood at any of some draws, and names the rows."""
-        logs = joint.log_likelihood(theta, counted).values()
-        possible = np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)
-        if not possible.all():
-            rows = counted[~possible]
+        """Raises if rows have no finite log-likelihood at any of some draws or near θ = 0, and names the rows."""
+        near = np.random.default_rng(0).uniform(-2.0, 2.0, np.shape(theta))  # where NumPyro's chains start
+        rows = counted
+        for at in (theta, near):
+            logs = joint.log_likelihood(at, rows).values() if len(rows) else ()
+            rows = rows[~np.all([np.isfinite(a.reshape(*a.shape[:2], -1)).all(-1).any(0) for a in logs], axis=0)]
+        if len(rows):
             listed = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
             raise ValueError(
                 f"{len(rows)} of the rows have no finite log-likelihood ({listed}): they have NaN or values outside "

@@ -111,7 +111,7 @@ class RowCheck:
         program, length = self.program, len(rows[0])
         theta = np.asarray(thetas, program.dtype)
         local = self._local_values(length)
-        both = program.compiled(_both_ways, seldom=True)
+        both = program.compiled(_both_ways, effort="least")
         compared = False
         for i in range(len(theta)):
             one, batch = jax.device_get(both(theta[i], local, list(rows), list(shared)))
@@ -130,7 +130,7 @@ class RowCheck:
         of_rows, of_priors = _reduced(program)
         if not of_rows and not of_priors:
             return
-        found = program.compiled(_with_reduced, bool(of_priors), seldom=True)(theta, list(rows), list(shared))
+        found = program.compiled(_with_reduced, bool(of_priors), effort="least")(theta, list(rows), list(shared))
         names = [f"observation {f.name!r}" for f in of_rows] + [f"the prior of {f.name!r}" for f in of_priors]
         for name, values in zip(names, found, strict=True):
             whole, reduced, _ = values

@@ -22,7 +22,7 @@ from adfpp.model.visit import Sampled, draw_latents, prior_draws_of, quiet
 
 _CHUNK = 4096  # rows evaluated at once
 _NUMBERS = 1 << 21  # numbers in memory at once: rows times draws times numbers in a row
-_INTEGRAL = (1, 1_000, 500_000)  # an integral over 0, 1, or more numbers costs about as many evaluations
+_INTEGRAL = (1, 1_000, 500_000)  # a quadrature over 0, 1, or more numbers costs about this many evaluations
 
 Arrays = Sequence[Any]
 What = Literal["log_prob", "mean"]
@@ -83,7 +83,7 @@ class Joint:
     def row_cost(self) -> int:
         """About how many log-likelihoods without local latents the log-likelihood of a row costs."""
         local = [f.local for f in self.program.factors if f.local is not None]
-        return max([_INTEGRAL[min(f.numbers, 2)] * f.combinations for f in local], default=1)
+        return max([_INTEGRAL[min(f.integrated, 2)] * f.combinations for f in local], default=1)
 
     # ------------------------------------------------------------------------------------------ densities
 
@@ -167,7 +167,8 @@ class Joint:
         length = 1 << max(0, len(chosen) - 1).bit_length()
         padded = np.resize(chosen, length)  # repeats them; row 0 if there are none
         rows = [jnp.asarray(np.asarray(a[padded])) for a in self.rows]
-        size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes])
+        local = max([f.local.numbers for f in self.program.factors if f.local is not None], default=0)
+        size = max(1, *[math.prod(s.shape) for s in self.program.row_shapes]) * (1 + local)  # for their curvature
         batch = max(1, min(len(theta), _NUMBERS // (length * size)))
         if what == "log_prob" and self.row_cost >= _INTEGRAL[1]:
             batch = None  # computed together, each integral would do as much as the hardest one, in memory, too

@@ -1,7 +1,7 @@
 """The result of reading a model: functions of a flat unconstrained θ, one row's arrays and the shared ones."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
-from adfpp.engine.compilation import Compiled
+from adfpp.engine.compilation import Compiled, Effort
 from adfpp.engine.factor import Factor
 from adfpp.engine.families import ByLatent, Family
 from adfpp.engine.tilt import AUTO, Moments
@@ -30,6 +30,7 @@ from adfpp.model.reference import ModelReference, model_name
 from adfpp.model.sizes import SizedModel
 from adfpp.model.visit import READING, Values, Visit, visit
 
+_FEW_NUMBERS = 16  # up to here a row takes as long if its program is compiled with little effort
 _MOST_FUNCTIONS = 64  # compiled functions of one program: a learner needs about ten, a comparison as many again
 
 
@@ -92,15 +93,20 @@ class Program:
     def compiled(self) -> Any:
         """``compiled(function, *options)`` is ``function(self, *options, ...)`` as a compiled program.
 
-        With ``seldom=True`` it is compiled fast, for a function that is called a few times only.
+        The ``effort`` of the compiler is less for beliefs of few numbers, which take little time, unless it is given. A
+        function that is called a few times only is compiled with ``effort="least"``.
 
         All learners of the program share the compiled functions, which live as long as the program. If the program were
         a static argument of ``jax.jit``, they would live as long as the process, and each takes some hundred of the
         65,530 memory maps that Linux allows a process.
         """
-        return lru_cache(_MOST_FUNCTIONS)(
-            lambda function, *options, seldom=False: Compiled(partial(function, self, *options), seldom)
-        )
+        usual: Effort = "light" if self.size <= _FEW_NUMBERS else "full"
+
+        @lru_cache(_MOST_FUNCTIONS)
+        def compiled(function: Callable[..., Any], *options: Hashable, effort: Effort = usual) -> Compiled:
+            return Compiled(partial(function, self, *options), effort)
+
+        return compiled
 
     # ------------------------------------------------------------------------------------------ identity
 

@@ -77,7 +77,7 @@ def line(case: Case, record: Record) -> str:
 def main() -> None:
     """Runs the cases and makes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="the cases whose name contains one of these")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="the cases with this name, or with it in their name")
     parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name}")
     parser.add_argument("--cache", type=Path, default=_CACHE, help=f"the folder of the results (default {_CACHE})")
     parser.add_argument("--again", choices=("adfpp",), help="run adfpp again, and keep NUTS's draws")
@@ -92,7 +92,12 @@ def main() -> None:
     if options.run is not None:
         run_case(next(case for case in CASES if case.name == options.run), options.cache, options.quick)
         return
-    wanted = [c for c in CASES if not options.only or any(word in c.name for word in options.only)]
+    names = {c.name for c in CASES}
+    wanted = [
+        c
+        for c in CASES
+        if not options.only or any(w == c.name or (w in c.name and w not in names) for w in options.only)
+    ]
     todo = [c for c in wanted if options.again or kept(c, options.cache, options.quick) is None]
     with ThreadPoolExecutor(options.jobs) as pool:
         for case, record in zip(

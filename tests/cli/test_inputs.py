@@ -51,6 +51,7 @@ def test_families_by_latent():
             family_of(text)
 
 
+@pytest.mark.slow
 def test_a_family_by_latent_is_remembered(run: Run, tmp_path: Path):
     """A conjugate model in its native space is exact; the stream continues in the same family."""
     (tmp_path / "y.csv").write_text("y\n1\n0\n1\n")

@@ -293,6 +293,7 @@ def test_a_killed_process_continues_to_the_same_bits(saves: int, run: Run, tmp_p
     assert arrays("c") == arrays("unbroken")
 
 
+@pytest.mark.slow
 def test_command_line_by_site(coins: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert parsed_family("diagonal") == "diagonal"
     assert parsed_family("precision=gamma, sign=bernoulli") == {"precision": "gamma", "sign": "bernoulli"}

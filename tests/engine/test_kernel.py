@@ -182,7 +182,7 @@ def test_large_field_goes_to_monte_carlo() -> None:
     assert np.mean(info.log_z[-16:]) > np.mean(info.log_z[:16])
 
 
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("x64", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rows_of_zeros_are_rows(x64: bool) -> None:
     """A row that says nothing about θ is absorbed: its evidence counts, the belief stays."""
 
@@ -296,7 +296,7 @@ def overconfident(x: Any, y: Any = None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["adf", "ep"])
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("x64", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["float64", "float32"])
 @pytest.mark.filterwarnings("ignore::adfpp.RowsMarked")
 def test_a_probability_above_one_is_refused(kind: str, x64: bool) -> None:
     """A log probability of 0 is possible, one above 0 is not; the belief is as if the row had not been there."""

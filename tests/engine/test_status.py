@@ -22,10 +22,8 @@ def two_factors(x: Any, y: Any = None, z: Any = None) -> None:
         numpyro.sample("z", dist.Exponential(jnp.exp(kink + 0 * x)), obs=z)
 
 
-@pytest.mark.parametrize(
-    "strict",
-    [pytest.param(False, marks=pytest.mark.slow, id="tempered"), pytest.param(True, id="tempered and inaccurate")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strict", [False, True], ids=["tempered", "tempered and inaccurate"])
 @pytest.mark.filterwarnings("ignore::adfpp.RowsMarked")
 def test_sequential_and_parallel_ep_report_the_same_status(strict: bool) -> None:
     """One factor of the row is tempered; the other is accurate enough, or falls short of what is asked."""

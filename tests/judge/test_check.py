@@ -1,7 +1,9 @@
 """The self-check of ADF and EP, on streams made to deserve their verdicts."""
 
 import copy
+import math
 import sys
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +24,7 @@ from adfpp.judge.verdict import Cause, Grade, Weight
 from adfpp.learn.ep.ep import NotConverged
 from adfpp.learn.importance import leave_one_out, reweighted
 from adfpp.model import Joint, read
-from tests.models import Data, linear, logistic, rows, values
+from tests.models import Data, linear, logistic, rows, unknown_noise, values
 
 MANY = 1024
 
@@ -166,6 +168,19 @@ def test_refused_rows_and_a_state_without_memory(mixed: Learned) -> None:
     assert found.score == pytest.approx(np.asarray(info.log_z)[absorbed].mean(), rel=1e-6)
     with pytest.raises(ValueError, match=r"of the rows have no finite log-likelihood \(0, .*absorbed="):
         adf.get_posterior(state).reweighted(jax.random.key(0), holed, y=y, num_samples=1000)
+
+
+@pytest.mark.slow
+def test_a_posterior_that_has_diverged_is_not_to_be_used() -> None:
+    """No draw of it has a finite density, although every row has one elsewhere: the rows are not to blame."""
+    x, y, _ = rows(0, 32)
+    adf = adfpp.ADF(unknown_noise)
+    state = adf.run(jax.random.key(0), x, y=y, progress_bar=False).state
+    far = replace(state, belief=state.belief._replace(mean=state.belief.mean.at[-1].set(1e4)))  # log sigma
+    found = quick(adf, far, x, y=y)
+    assert found.verdict is Grade.DO_NOT_USE and math.isnan(found.ess)
+    with pytest.raises(ValueError, match="learning has diverged"):
+        adf.get_posterior(far).reweighted(jax.random.key(0), x, y=y, num_samples=100)
 
 
 @pytest.mark.slow

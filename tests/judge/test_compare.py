@@ -488,6 +488,7 @@ def with_baselines() -> tuple[Comparison, np.ndarray, np.ndarray]:
     return found, x, y
 
 
+@pytest.mark.slow
 def test_baselines_are_points_beliefs_and_directions(
     with_baselines: tuple[Comparison, np.ndarray, np.ndarray],
 ) -> None:

@@ -1,8 +1,14 @@
 """Changes along the rows: found where they are, and not where there are none."""
 
+from typing import Any
+
+import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
+import adfpp
 from adfpp.engine.tilt import moments_named
 from adfpp.judge.drift import NOT_TESTED, Drift, drift_of_ranks, drift_of_scores, is_sorted, strongest
 from adfpp.model import Joint, read
@@ -36,6 +42,35 @@ def test_a_posterior_that_is_off_is_no_change_along_the_rows() -> None:
     """All scores then have the same sign on average: their sum does not return to 0, but it grows evenly."""
     data = values(count=256)
     assert scores_of(data.y, data, 4.0).p > 0.01
+
+
+def intercepts(group: Any, treatment: Any, y: Any = None) -> None:
+    a: Any = numpyro.sample("a", dist.Normal(0, 1.5).expand([4]))
+    b: Any = numpyro.sample("b", dist.Normal(0, 1.0).expand([2]))
+    numpyro.sample("y", dist.Bernoulli(logits=a[group] + b[treatment]), obs=y)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_group_with_nearly_certain_outcomes_is_no_change(seed: int) -> None:
+    """All outcomes of the second group are 1: their scores are small, and have the same sign."""
+    rng = np.random.default_rng(seed)
+    group, treatment, y = np.repeat(np.arange(4), 80), rng.integers(0, 2, 320), rng.integers(0, 2, 320)
+    y[group == 1] = 1
+    learner = adfpp.EP(intercepts)
+    belief = learner.run(jax.random.key(0), group, treatment, y=y, progress_bar=False).state.belief
+    program = learner.session.latest
+    assert program is not None
+    theta = np.asarray(belief.mean) + rng.normal(size=(500, 6)) @ np.asarray(belief.scale).T
+    names = ["a[0]", "a[1]", "a[2]", "a[3]", "b[0]", "b[1]"]
+
+    def tested(y: np.ndarray) -> Drift:
+        joint = Joint(program, (group, treatment), {"y": y})
+        return drift_of_scores(joint, theta, (theta - theta.mean(0)) / theta.std(0), np.arange(320), names)
+
+    assert tested(y).p > 0.01  # without the information of the rows it was 2e-5
+    y[:80] = np.arange(80) >= 40  # within the first group
+    changed = tested(y)
+    assert changed.p < 1e-6 and changed.where == "a[0]" and 35 < changed.row < 45
 
 
 def test_ranks_that_become_extreme_are_found() -> None:

@@ -71,6 +71,7 @@ ADF_CASES = [
     ({"measured": found(0.5, 0.5)}, Grade.RUN_EP, [Cause.MEAN_OFF, Cause.SD_OFF]),
     ({"measured": UNKNOWN}, Grade.RUN_EP, [Cause.NOT_MEASURED]),
     ({"measured": found(5.0, reliable=False)}, Grade.RUN_EP, [Cause.NOT_MEASURED]),
+    ({"measured": found(math.nan, reliable=False), "ess": math.nan}, Grade.DO_NOT_USE, [Cause.IMPOSSIBLE]),
     ({"measured": found(tail=0.11)}, Grade.TRUST, [Cause.TAIL_OFF, Cause.NOTHING_ELSE]),
     ({"measured": found(tail=0.01)}, Grade.TRUST, [Cause.TAIL_OFF, Cause.NOTHING_ELSE]),
     ({"measured": found(0.5, tail=0.11)}, Grade.RUN_EP, [Cause.MEAN_OFF]),

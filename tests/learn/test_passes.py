@@ -70,6 +70,7 @@ def test_rows_before_the_first_are_at_its_time() -> None:
     np.testing.assert_allclose(got.filtered_mean[1], PRIOR_MEAN, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_row() -> None:
     """Its smoothed belief is its filtered one, with more sweeps too."""
     x, y, _ = stream(3)

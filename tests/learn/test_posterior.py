@@ -347,6 +347,7 @@ def test_guide_of_every_family_runs_in_the_elbo(family: str) -> None:
     assert np.isfinite(np.asarray(loss))
 
 
+@pytest.mark.slow
 def test_init_strategy_starts_at_the_mean() -> None:
     """NUTS begins where the posterior is centred."""
     strategy = posterior().init_strategy()

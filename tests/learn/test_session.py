@@ -23,10 +23,10 @@ KEY = jax.random.key(0)
 def test_call_forms_share_one_program(learner: Any) -> None:
     """Positional or by keyword, NumPy or JAX: the same result and nothing read again."""
     adf, start, x, y = learner
-    reference, _ = adf.update(start, x[:8], y=y[:8])
+    reference, _ = adf.update(start, x[:8], y[:8])  # a new form adds the program to the cache, if it is no longer there
     before = TRACES["count"]
     for state in (
-        adf.update(start, x[:8], y[:8])[0],
+        adf.update(start, x[:8], y=y[:8])[0],
         adf.update(start, y=y[:8], x=x[:8])[0],
         adf.update(start, jnp.asarray(x[:8]), y=jnp.asarray(y[:8]))[0],
     ):
@@ -76,8 +76,11 @@ def test_the_last_chunk_of_a_run_needs_no_program_of_its_own(
         runs.append(learner.run(KEY, x, y=y, progress_bar=False))
         program = learner.session.latest
         assert program is not None
-        options = (learner.motion,) if name == "ADF" else ()
-        compiled = program.compiled(getattr(import_module(f"adfpp.learn.{module}"), visit), *options)
+        function = getattr(import_module(f"adfpp.learn.{module}"), visit)
+        if name == "ADF":
+            compiled = program.compiled(function, learner.motion)
+        else:
+            compiled = program.compiled(function, effort="light")
     assert compiled is not None and compiled.outermost._cache_size() == 2  # for 32 rows and for 8
     np.testing.assert_allclose(runs[1].state.belief.mean, runs[0].state.belief.mean, rtol=1e-9)
 

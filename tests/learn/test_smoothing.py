@@ -173,6 +173,7 @@ def test_without_noise_it_is_expectation_propagation() -> None:
     np.testing.assert_allclose(got.log_evidence, reference.log_evidence, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_says_so_when_sweeps_did_not_suffice(counting: ADF, capsys: pytest.CaptureFixture[str]) -> None:
     """A warning with the cure; the beliefs reached come back. The bar shows what the last sweep moved."""
     y, _ = simulate("counts")

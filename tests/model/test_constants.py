@@ -135,7 +135,7 @@ def test_a_term_of_the_prior_counts_in_densities_and_evidence() -> None:
     np.testing.assert_allclose(joint.log_prior(theta)["guess"], stats.norm.logpdf(0.5, [0.1], 0.1), rtol=1e-10)
 
 
-@pytest.mark.parametrize("family", ["diagonal", "spherical"])
+@pytest.mark.parametrize("family", [pytest.param("diagonal", marks=pytest.mark.slow), "spherical"])
 def test_other_families_take_terms_of_the_prior(family: str) -> None:
     """Independent numbers get the moments of the prior with its terms, here by the factor's site."""
 

@@ -59,6 +59,7 @@ def test_log_likelihood_is_numpyros_row_by_row(joint: tuple[Joint, np.ndarray]) 
     np.testing.assert_allclose(j.log_likelihood(theta, some)["y"], found["y"][:, some], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_priors_draws_and_density_belong_together(joint: tuple[Joint, np.ndarray]) -> None:
     j, _ = joint
     theta = j.draw_prior(jax.random.key(0), 4000)

@@ -74,17 +74,60 @@ def test_visits_of_a_site_have_one_density() -> None:
     np.testing.assert_allclose(logs, np.log(expected), atol=1e-10)
 
 
-@pytest.mark.slow
-def test_integrals_over_two_local_numbers_need_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line for each row. Their densities are Gaussian; together, the integrals of all draws would need 300 MB."""
-    t = jnp.array([-1.0, 0.0, 1.0])
+T = np.array([-1.0, 0.0, 1.0])
+
+
+def line(y: Array) -> None:
+    """A line for each row, with unknown noise."""
+    mean, sigma = sample("mean", dist.Normal(0, 1)), sample("sigma", dist.HalfNormal(1))
+    with numpyro.plate("rows", y.shape[0]):
+        a, b = sample("a", dist.Normal(mean, 1.0)), sample("b", dist.Normal(0.5, 0.8))
+        sample("y", dist.Normal(a[:, None] + b[:, None] * T, sigma).to_event(1), obs=y)
+
+
+def growth(y: Array) -> None:
+    """The same line as the logarithm of a rate of counts."""
+    mean = sample("mean", dist.Normal(0, 1))
+    with numpyro.plate("rows", y.shape[0]):
+        a, b = sample("a", dist.Normal(mean, 1.0)), sample("b", dist.Normal(0.5, 0.8))
+        sample("y", dist.Poisson(jnp.exp(a[:, None] + b[:, None] * T)).to_event(1), obs=y)
+
+
+def test_more_local_numbers_than_numbers_of_the_field() -> None:
+    """Two of them add up to one number of the field, beside an unknown scale that is an array."""
 
     def model(y: Array) -> None:
         mean, sigma = sample("mean", dist.Normal(0, 1)), sample("sigma", dist.HalfNormal(1))
         with numpyro.plate("rows", y.shape[0]):
             a, b = sample("a", dist.Normal(mean, 1.0)), sample("b", dist.Normal(0.5, 0.8))
-            sample("y", dist.Normal(a[:, None] + b[:, None] * t, sigma).to_event(1), obs=y)
+            sample("y", dist.Normal((a + b)[:, None], sigma * jnp.array([1.0, 2.0])).to_event(1), obs=y)
 
+    rng = np.random.default_rng(6)
+    y, theta = rng.normal(size=(3, 2)), rng.normal(size=(4, 2))
+    joint = Joint(program(model, y=y), (), {"y": y})
+    logs = joint.log_likelihood(theta)["y"]
+    for (mean, log_sigma), row in zip(theta, logs.reshape(4, 3), strict=True):
+        exact = stats.multivariate_normal(2 * [mean + 0.5], 1.64 + np.exp(2 * log_sigma) * np.diag([1.0, 4.0]))
+        np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-10)
+    assert joint.row_cost == 1
+
+
+def test_gaussian_local_numbers_are_integrated_by_algebra() -> None:
+    """The factor is Gaussian in a row's numbers once the scale is known: no quadrature, and exact."""
+    rng = np.random.default_rng(4)
+    y, theta = rng.normal(size=(4, 3)), rng.normal(size=(5, 2))
+    joint = Joint(program(line, y=y), (), {"y": y})
+    logs = joint.log_likelihood(theta)["y"]
+    shared = np.ones((3, 3)) + 0.64 * np.outer(T, T)
+    for (mean, log_sigma), row in zip(theta, logs.reshape(5, 4), strict=True):
+        exact = stats.multivariate_normal(mean + 0.5 * T, shared + np.exp(2 * log_sigma) * np.eye(3))
+        np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-10)
+    assert joint.row_cost == 1
+
+
+@pytest.mark.slow
+def test_integrals_over_two_local_numbers_need_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together, the integrals of all draws would need 300 MB."""
     needed, compiled = [], Joint._compiled
 
     def measured(self: Joint, function: Array, *options: Array) -> Array:
@@ -98,13 +141,16 @@ def test_integrals_over_two_local_numbers_need_little_memory(monkeypatch: pytest
 
     monkeypatch.setattr(Joint, "_compiled", measured)
     rng = np.random.default_rng(4)
-    y, theta = rng.normal(size=(4, 3)), 0.5 * rng.normal(size=(40, 2))
-    logs = Joint(program(model, y=y), (), {"y": y}).log_likelihood(theta)["y"]
-    shared = np.ones((3, 3)) + 0.64 * np.outer(t, t)
-    for (mean, log_sigma), row in zip(theta, logs.reshape(40, 4), strict=True):
-        exact = stats.multivariate_normal(mean + 0.5 * np.asarray(t), shared + np.exp(2 * log_sigma) * np.eye(3))
-        np.testing.assert_allclose(row, exact.logpdf(y), atol=1e-3)
-    assert 0 < max(needed) < 5e7
+    y, theta = rng.poisson(2.0, size=(4, 3)), 0.5 * rng.normal(size=(40, 1))
+    joint = Joint(program(growth, y=y), (), {"y": y})
+    logs = joint.log_likelihood(theta)["y"]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    for (mean,), row in zip(theta, logs.reshape(40, 4), strict=True):
+        field = (mean + nodes)[:, None, None] + (0.5 + 0.8 * nodes)[:, None] * T
+        density = stats.poisson.pmf(y[:, None, None], np.exp(field)).prod(-1)
+        exact = np.log(np.einsum("nij,i,j->n", density, weights, weights) / (2 * np.pi))
+        np.testing.assert_allclose(row, exact, atol=1e-3)
+    assert 0 < max(needed) < 5e7 and joint.row_cost > 1000
 
 
 def test_forwards() -> None:

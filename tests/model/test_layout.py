@@ -142,6 +142,7 @@ def schools_exact() -> tuple[float, float]:
     return float(precision @ Y / (precision.sum() + 0.25)), float(1 / (precision.sum() + 0.25))
 
 
+@pytest.mark.slow
 def test_a_whole_number_that_sizes_the_plate_follows_the_rows() -> None:
     """Batches come with their own number, and no program is read again."""
     adf = adfpp.ADF(schools)

@@ -188,6 +188,7 @@ class _Rewriting:
         others = [read(v, self.env) for v in rest]
         if name in ("mul", "div"):
             one = jnp.ones(shape_of(value), dtype_of(value)) if constant is None else constant
+            exponent = jnp.broadcast_to(exponent, shape_of(value))  # the constant may be an array
             return (one * others[0] if name == "mul" else one / others[0]), exponent
         moved = None if constant is None else bind(equation, [constant, *others])[0]
         return moved, bind(equation, [exponent, *others])[0]

@@ -73,7 +73,7 @@ class EPInfo(NamedTuple):
             sites could be exchanged. It is false if a prior factor or every row was refused.
         sweeps: Number of sweeps.
         step: ``(sweeps,)`` how far each sweep would have moved the belief without damping.
-        damping: ``(sweeps,)`` the fraction of each sweep's change that was applied.
+        damping: ``(sweeps,)`` the fraction of each sweep's change that was applied; 0 if it was undone.
         log_evidence: EP's estimate of log p(data); under "window" that of ADF, under "stochastic" there is none (NaN).
         log_z: ``(n,)`` log predictive density of each row given all the others; 0 for a refused row. If a row has
             several factors, it is the sum over the factors, each given all the others. (With a power below 1 it is that

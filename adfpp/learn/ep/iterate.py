@@ -37,13 +37,14 @@ class Step(NamedTuple):
     Attributes:
         size: How far it would have moved the belief without damping.
         applied: The fraction of the step that was applied.
-        rejected: Whether the step before it made the belief worse, so that both steps are undone.
+        undo: The number of steps that are undone: this one if it made the belief worse, or this one and the one before
+            it if that one did.
         done: Whether this is the last step.
     """
 
     size: float
     applied: float
-    rejected: bool = False
+    undo: int = 0
     done: bool = False
 
 
@@ -53,11 +54,15 @@ class History:
 
     Attributes:
         steps: The steps.
+        stage_start: The number of steps before the current stage.
+        first_damping: The damping of the first step of the current stage.
         revocable: Whether the step before the current one can be undone.
         interrupted: Whether Ctrl-C ended the loop.
     """
 
     steps: list[Step] = field(default_factory=list)
+    stage_start: int = 0
+    first_damping: float = 1.0
     revocable: bool = False
     interrupted: bool = False
 
@@ -71,12 +76,17 @@ class History:
 
     @property
     def accepted(self) -> list[float]:
-        """The sizes of the steps that were not rejected."""
-        return [step.size for step in self.steps if not step.rejected]
+        """The sizes of the steps that were not undone at once."""
+        return [step.size for step in self.steps if not step.undo]
+
+    @property
+    def of_stage(self) -> list[float]:
+        """The sizes of the steps of the current stage that were not undone at once."""
+        return [step.size for step in self.steps[self.stage_start :] if not step.undo]
 
     def shrinks_over(self, count: int) -> bool:
-        """Whether the last step is clearly smaller than the steps before it, among the last ``count`` steps."""
-        sizes = self.sizes
+        """Whether the last step is clearly smaller than those before it, among the last ``count`` of this stage."""
+        sizes = self.of_stage
         if len(sizes) <= count:
             return True
         return sizes[-1] <= 0.7 * sizes[-1 - count] or sizes[-1] <= 0.5 * min(sizes[-count:])
@@ -211,15 +221,16 @@ def _run_stage(
     history: History,
 ) -> bool:
     """Makes steps until the stage is done. Returns False if it is stuck and the next stage may do better."""
-    damping = limits.damping or stage.first_damping(problem)
+    history.stage_start = len(history)
+    damping = history.first_damping = limits.damping or stage.first_damping(problem)
     before_last: object = None
     while len(history) < stage.max_steps(problem, limits):
         saved = stage.save(current)
         history.revocable = before_last is not None and limits.damping is None
         step = stage.step(problem, current, damping, history)
-        if step.rejected:
-            stage.restore(current, before_last)
-        before_last = None if step.rejected else saved
+        if step.undo:
+            stage.restore(current, saved if step.undo == 1 else before_last)
+        before_last = None if step.undo else saved
         history.steps.append(step)
         progress.sweep(len(history), step.size)
         if step.done:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -23,6 +23,7 @@ from adfpp.model import Program
 Where: TypeAlias = slice | np.ndarray  # the places of the rows of a chunk
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+_FEW_NUMBERS = 1000  # up to here programs that are compiled with little effort make EP no slower
 _PRIOR_PASSES = 2  # visits of the prior factors in a sweep: they are cheap, and depend closely on each other
 
 
@@ -77,7 +78,9 @@ class Current:
 
     def converged(self, history: History, tol: float) -> bool:
         """Whether the last step was small enough, all sites could be exchanged, and no prior was refused."""
-        return bool(len(history)) and history.sizes[-1] <= tol and not self.held and not self.refused
+        if not len(history) or history.steps[-1].undo:
+            return False
+        return history.sizes[-1] <= tol and not self.held and not self.refused
 
     def least_converged(self) -> np.ndarray:
         """The rows whose sites moved most in the last step."""
@@ -87,7 +90,8 @@ class Current:
             np.abs(a - b).reshape(len(a), -1).sum(1) / (np.abs(a).reshape(len(a), -1).max(1) + 1e-300)
             for a, b in zip(self.sites, self.before, strict=True)
         )
-        return np.argsort(-np.asarray(change))[:5]
+        most = np.argsort(-np.asarray(change))[:5]
+        return most[np.asarray(change)[most] > 0.0]
 
 
 @dataclass
@@ -146,10 +150,15 @@ class Problem:
         """The dtype of θ."""
         return self.program.dtype
 
+    @cached_property
+    def _compiled(self) -> Any:
+        """As ``Program.compiled``, with little effort of the compiler for beliefs of few numbers."""
+        return partial(self.program.compiled, effort="light" if self.program.size <= _FEW_NUMBERS else "full")
+
     def order(self) -> np.ndarray:
         """Draws a new random order of the rows."""
         self.orders += 1
-        return np.asarray(_order(self.rng_key, self.orders, self.total))
+        return np.asarray(self.program.compiled(_order, self.total, effort="least")(self.rng_key, self.orders))
 
     def chunks(
         self, order: np.ndarray | None = None, size: int | None = None, alike: bool = False
@@ -196,10 +205,10 @@ class Problem:
         self, belief: Any, sites: Sequence[np.ndarray], info: VisitInfo, order: np.ndarray, damping: float
     ) -> Any:
         """Visits rows one after the other in this order, and writes to ``sites`` and ``info``."""
+        visit = self._compiled(sweeps.visit_in_order)
         for where, rows, count in self.chunks(order, alike=True):
             length, exchange = len(rows[0]), self.exchange(damping)
             own, draws = self.sites_of(sites, where, length), self.draws(where, length)
-            visit = self.program.compiled(sweeps.visit_in_order)
             belief, new, now = visit(belief, rows, self.shared, own, exchange, count, draws)
             put(sites, new, where, count)
             put(info, now, where, count)
@@ -211,7 +220,7 @@ class Problem:
     ) -> tuple[Sites, VisitInfo, Summed]:
         """Computes the new sites of a chunk, with all cavities from one belief."""
         power, draws = jnp.asarray(self.power, self.dtype), self.draws(where, len(rows[0]))
-        propose = self.program.compiled(sweeps.propose_sites)
+        propose = self._compiled(sweeps.propose_sites)
         return propose(belief, rows, self.shared, tuple(sites), power, count, draws)
 
     def propose_all(self, belief: Belief, sites: Sequence[np.ndarray]) -> tuple[list[np.ndarray], VisitInfo, Summed]:
@@ -229,7 +238,7 @@ class Problem:
 
     def sum(self, belief: Belief, rows: Sequence[DataArray], count: int, sites: Sequence[DataArray]) -> Summed:
         """Sums the sites of a chunk."""
-        return self.program.compiled(sweeps.sum_sites)(belief, rows, self.shared, tuple(sites), count)
+        return self._compiled(sweeps.sum_sites)(belief, rows, self.shared, tuple(sites), count)
 
     def sum_all(self, belief: Belief, sites: Sequence[np.ndarray], order: np.ndarray | None = None) -> Summed:
         """Sums the sites of all rows, or of the rows in ``order``."""
@@ -244,7 +253,7 @@ class Problem:
         self, belief: Belief, priors: Mapping[str, jax.Array], summed: Summed, damping: float = 1.0, fresh: bool = True
     ) -> tuple[Belief, float, float]:
         """Makes the belief from base, prior sites and summed sites. Also returns the applied fraction and step size."""
-        new, share, step = self.program.compiled(sweeps.rebuild)(
+        new, share, step = self._compiled(sweeps.rebuild)(
             belief,
             self.base,
             priors,
@@ -273,7 +282,7 @@ class Problem:
 
     def prior_in(self, belief: Belief, priors: Mapping[str, jax.Array]) -> Summed:
         """Sums the base and the sites of the prior factors in the belief's whitened coordinates."""
-        return self.program.compiled(sweeps.prior_in)(belief, self.base, priors, self.shared)
+        return self._compiled(sweeps.prior_in)(belief, self.base, priors, self.shared)
 
     def absorbed(
         self, belief: Belief, sites: Sequence[np.ndarray], priors: Mapping[str, jax.Array], kept: np.ndarray
@@ -300,13 +309,13 @@ class Problem:
         """Visits the prior factors, writes their sites and infos to ``current``, and returns the belief."""
         if not current.priors:
             return belief
-        visit = self.program.compiled(sweeps.visit_priors, _PRIOR_PASSES)
+        visit = self._compiled(sweeps.visit_priors, _PRIOR_PASSES)
         belief, current.priors, current.prior_info = visit(belief, current.priors, self.shared, self.exchange(damping))
         return belief
 
     def distance(self, before: object, after: object) -> float:
         """Measures how far a belief has moved."""
-        return float(self.program.compiled(sweeps.distance)(before, after))
+        return float(self._compiled(sweeps.distance)(before, after))
 
     def evidence(self, current: Current) -> float:
         """Computes EP's log evidence."""
@@ -319,8 +328,7 @@ class Problem:
         return volume - float(self.base.log_norm) + added + prior
 
 
-@partial(jax.jit, static_argnames="total")
-def _order(rng_key: jax.Array, number: int, total: int) -> jax.Array:
+def _order(_: Program, total: int, rng_key: jax.Array, number: int) -> jax.Array:
     """The random order of the rows that has this number."""
     return jax.random.permutation(jax.random.fold_in(rng_key, number), total)
 

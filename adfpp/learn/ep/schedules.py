@@ -3,8 +3,9 @@
 A schedule is a frozen class with ``init``, ``step`` and ``finish``; the loop that runs it is in ``iterate``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,7 @@ from adfpp.learn.ep.sweeps import Summed
 _LEAST_DAMPING = 0.02  # a step that is damped below this fraction is not worth a sweep
 _LEAST_DAMPING_IN_ORDER = 0.1  # rows in sequence need less damping: each depends on the rows before it
 _SMALL = 64  # length of θ below which a rank-one update costs no more than a row's part in the matrix products
+_SPOILT = 0.25  # a sweep in sequence is undone if more than this fraction of the rows is newly held or refused
 _STALLED = 12  # sweeps without progress after which "auto" continues in sequence
 
 
@@ -47,6 +49,30 @@ class EPSchedule(Schedule[Problem, Current]):
             current.belief = problem.from_sites(current.belief, current.sites, current.priors)
 
 
+class _Undoable(EPSchedule):
+    """A schedule that undoes steps after which the belief is worse, unless the user has set the damping."""
+
+    @override
+    def save(self, current: Current) -> object:
+        info = [a.copy() for a in current.info]
+        return current.belief, current.copied_sites(), current.priors, current.prior_info, info
+
+    @override
+    def restore(self, current: Current, saved: object) -> None:
+        assert isinstance(saved, tuple)
+        current.belief, sites, current.priors, current.prior_info, info = saved
+        put(current.sites, sites, slice(None), len(current.info.status))
+        put(current.info, info, slice(None), len(current.info.status))
+
+    def may_undo(self, problem: Problem, history: History) -> bool:
+        """Whether a step can be compared with the one before it. A resumed run does not know the status of its rows."""
+        return problem.limits.damping is None and (len(history) > 0 or not problem.resumed)
+
+    def spoils_priors(self, current: Current, before: Mapping[str, int]) -> bool:
+        """Whether a prior factor is held or refused that was neither before."""
+        return any(status >= Status.HELD > before.get(key, 0) for key, status in current.prior_status.items())
+
+
 def _first_sites(problem: Problem, current: Current, warm: Belief) -> None:
     """Makes the initial sites from a belief that has absorbed all n rows already.
 
@@ -72,8 +98,11 @@ def _update_infos(problem: Problem, current: Current, history: History) -> None:
 
 
 @dataclass(frozen=True)
-class Sequential(EPSchedule):
-    """Visits one row after the other, in a new random order in each sweep."""
+class Sequential(_Undoable):
+    """Visits one row after the other, in a new random order in each sweep.
+
+    A sweep is undone if a prior factor or many rows are held or refused after it that were neither before.
+    """
 
     @override
     def first_damping(self, problem: Problem) -> float:
@@ -81,22 +110,32 @@ class Sequential(EPSchedule):
 
     @override
     def next_damping(self, history: History, damping: float) -> float:
-        return damping if history.shrinks_over(4) else max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
+        if history.steps[-1].undo or not history.shrinks_over(4):
+            return max(0.5 * damping, _LEAST_DAMPING_IN_ORDER)
+        sizes = history.of_stage[-4:]
+        steady = len(sizes) == 4 and all(after < before for before, after in pairwise(sizes))
+        return min(history.first_damping, 1.5 * damping) if steady else damping
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
-        before = current.belief
-        current.copied_sites()
+        before, sound, priors = current.belief, current.info.status < Status.HELD, current.prior_status
         belief = problem.visit_in_order(before, current.sites, current.info, problem.order(), damping)
         belief = problem.from_sites(belief, current.sites, current.priors)
         current.belief = problem.visit_priors(current, belief, damping)
         size = problem.distance(before, current.belief) / damping
+        rows = np.mean(sound & (current.info.status >= Status.HELD))
+        worse = rows > _SPOILT or self.spoils_priors(current, priors)
+        if worse and self.may_undo(problem, history) and damping > _LEAST_DAMPING_IN_ORDER:
+            return Step(size, 0.0, undo=1)
         return Step(size, damping, done=size <= problem.limits.tol)
 
 
 @dataclass(frozen=True)
-class Parallel(EPSchedule):
-    """Visits all rows with cavities from one belief. A step that made the belief worse is undone.
+class Parallel(_Undoable):
+    """Visits all rows with cavities from one belief.
+
+    A step is undone if a prior factor is held or refused after it that was neither before. It is also undone if the
+    next one would be much longer, or if more rows are held after it.
 
     Attributes:
         patience: The number of sweeps without progress after which the next stage takes over; never when None.
@@ -111,26 +150,17 @@ class Parallel(EPSchedule):
         super().finish(problem, current, history)
 
     @override
-    def save(self, current: Current) -> object:
-        return current.belief, current.copied_sites(), current.priors
-
-    @override
-    def restore(self, current: Current, saved: object) -> None:
-        assert isinstance(saved, tuple)
-        current.belief, sites, current.priors = saved
-        put(current.sites, sites, slice(None), len(current.sites[0]) if current.sites else 0)
-
-    @override
     def next_damping(self, history: History, damping: float) -> float:
         last = history.steps[-1]
-        if last.rejected:
+        if last.undo:
             return max(0.25 * damping, _LEAST_DAMPING)
         if last.applied == 0:
             return damping
         before = history.accepted[-2] if len(history.accepted) > 1 else np.inf
-        if last.size > 0.8 * before:
+        # of a step in the right direction the fraction 1 - applied is left
+        if last.size > (1.0 - 0.2 * last.applied) * before:
             return max(0.6 * last.applied, _LEAST_DAMPING)
-        return min(1.0, 1.5 * last.applied) if last.size < 0.5 * before else last.applied
+        return min(1.0, 1.5 * last.applied) if last.size < (1.0 - 0.5 * last.applied) * before else last.applied
 
     @override
     def stuck(self, history: History) -> bool:
@@ -138,20 +168,23 @@ class Parallel(EPSchedule):
 
     @override
     def step(self, problem: Problem, current: Current, damping: float, history: History) -> Step:
-        tol = problem.limits.tol
+        tol, priors = problem.limits.tol, current.prior_status
         proposed, info, summed = problem.propose_all(current.belief, current.sites)
         new, applied, size = problem.rebuild(current.belief, current.priors, summed, damping, fresh=False)
         held, held_before = (int((i.status == Status.HELD).sum()) for i in (info, current.info))
         last = history.accepted[-1] if history.accepted else np.inf
-        away = not np.isfinite(size) or size > 4.0 * last or held > held_before
+        away = size > 4.0 * last or held > held_before
         if history.revocable and away and size > tol and damping > _LEAST_DAMPING:
-            return Step(size, 0.0, rejected=True)
+            return Step(size, 0.0, undo=2)
         for a, b in zip(current.sites, proposed, strict=True):
             a += applied * (b - a)
         put(current.info, info, slice(None), problem.total)
-        current.belief = problem.visit_priors(current, new, 1.0)
+        damping = applied or damping
+        current.belief = problem.visit_priors(current, new, damping)
         if current.priors:
-            size = max(size, problem.distance(new, current.belief))
+            size = max(size, problem.distance(new, current.belief) / damping)
+        if self.spoils_priors(current, priors) and self.may_undo(problem, history) and damping > _LEAST_DAMPING:
+            return Step(size, 0.0, undo=1)
         return Step(size, applied, done=size <= tol)
 
 

@@ -291,14 +291,17 @@ def _changed(
 def _proper(belief: Belief, precision: jax.Array, slope: jax.Array, damping: jax.Array) -> tuple[Belief, jax.Array]:
     """Applies the requested fraction of a change, halved until the belief is proper. Also returns the fraction."""
 
-    def attempt(share: jax.Array) -> tuple:
-        new, _, proper = _changed(belief, precision, slope, share)
-        return share, new, proper
-
     def improper(carry: tuple) -> jax.Array:
         return ~carry[2] & (carry[0] > 1e-3)  # a smaller step is not worth a sweep
 
-    share, new, proper = jax.lax.while_loop(improper, lambda carry: attempt(0.5 * carry[0]), attempt(damping))
+    def halved(carry: tuple) -> tuple:
+        share = 0.5 * carry[0]
+        new, _, proper = _changed(belief, precision, slope, share)
+        return share, new, proper
+
+    # a loop from twice the fraction contains the change once, which is half as much to compile
+    first = (2.0 * damping, belief, jnp.zeros((), bool))
+    share, new, proper = jax.lax.while_loop(improper, halved, first)
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), new, belief), jnp.where(proper, share, 0.0)
 
 
