@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.scipy.stats import norm
 from scipy import special, stats
 
@@ -31,6 +32,7 @@ def joint(discrete: bool) -> LogJoint:
     return LogJoint(1, (part,), prior, row, (Group((0,), False, ((0, ALL),)),), groups, combinations, 1)
 
 
+@pytest.mark.slow
 def test_local_latents_have_their_exact_posterior_given_mu() -> None:
     model = joint(True)
     certain = [(jnp.ones(1), jnp.full((1, 1), 0.5))]  # mu is known to be 0.5
@@ -54,6 +56,7 @@ def test_messages_are_natural_parameters() -> None:
     np.testing.assert_allclose(model.prior_message(0, [value], []), [0.0, 0.25], rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_bound_is_the_evidence_minus_a_divergence() -> None:
     model = joint(False)
     value = model.parts[0].initial(np.array([0.2]), np.array([0.7]), float)

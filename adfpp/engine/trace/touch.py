@@ -8,15 +8,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 from jaxtyping import Bool, Int
 
+from adfpp.engine.compilation import evaluated
 from adfpp.engine.trace.degree import Degree
 from adfpp.engine.trace.interpret import (
     Atom,
     Equation,
     Variable,
+    bind,
     needed_equations,
     shape_of,
 )
@@ -144,7 +147,7 @@ def _selected_mask(equation: Equation, shape: tuple[int, ...], out: Mask, trace:
     indices = [known_value(trace, v) for v in equation.invars[1:]]
     if any(i is None for i in indices):
         return None
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
         chosen = np.asarray(bind(equation, [positions, *(jnp.asarray(i) for i in indices)])[0])[out]
     needed = np.zeros(shape, bool)

@@ -1,9 +1,12 @@
 """The plan of a model."""
 
+import pytest
+
 import adfpp
 from tests.learn.vmp import models
 
 
+@pytest.mark.slow
 def test_plan_names_parts_blocks_and_residuals() -> None:
     plan = adfpp.VMP(models.factor_analysis).explain(models.factors())
     assert plan.conjugate and max(p.residual for p in plan.parts) < 1e-8

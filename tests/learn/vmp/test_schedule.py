@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import adfpp
 from adfpp.learn.ep.iterate import History, Progress
@@ -14,6 +15,7 @@ from tests.learn.vmp import models
 from tests.learn.vmp.models import KEY
 
 
+@pytest.mark.slow
 def test_momentum_saves_sweeps_and_the_bound_never_falls() -> None:
     y = models.factors()
     vmp = adfpp.VMP(models.factor_analysis)

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pytest
 
 import adfpp
 from adfpp.learn.vmp.start import initial_values
@@ -13,6 +14,7 @@ from tests.learn.vmp import models
 from tests.learn.vmp.models import KEY, parts_of
 
 
+@pytest.mark.slow
 def test_starts_find_the_clusters_and_rows_their_cluster() -> None:
     y = models.clusters()
     vmp = adfpp.VMP(models.mixture)

@@ -1,12 +1,14 @@
 """One sweep against the textbook's updates."""
 
 import numpy as np
+import pytest
 
 import adfpp
 from tests.learn.vmp import models
 from tests.learn.vmp.models import KEY, parts_of, swept
 
 
+@pytest.mark.slow
 def test_mean_and_precision_are_those_of_the_textbook() -> None:
     y = np.random.default_rng(3).normal(2.0, 0.5, 40)
     vmp = adfpp.VMP(models.normal)
@@ -26,6 +28,7 @@ def test_mean_and_precision_are_those_of_the_textbook() -> None:
     np.testing.assert_allclose([mean["mu"], mean["tau"]], [m, shape / rate], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_mixture_follows_the_textbook_sweep_by_sweep() -> None:
     y = models.clusters()
     vmp = adfpp.VMP(models.mixture)

@@ -19,6 +19,7 @@ from tests.learn.vmp import models
 from tests.learn.vmp.models import KEY, parts_of
 
 
+@pytest.mark.slow
 def test_one_gaussian_block_gives_the_evidence() -> None:
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(25, 2)), rng.normal(size=25)
@@ -85,10 +86,10 @@ def _exact_variance(y: np.ndarray) -> float:
 @pytest.mark.parametrize(
     ("model", "exact", "y"),
     [
-        (beta_bernoulli, _exact_beta, np.array([1, 0, 0, 1, 1, 1, 0])),
+        pytest.param(beta_bernoulli, _exact_beta, np.array([1, 0, 0, 1, 1, 1, 0]), marks=pytest.mark.slow),
         (gamma_poisson, _exact_gamma, np.array([0, 3, 2, 7])),
-        (dirichlet_categorical, _exact_dirichlet, np.array([0, 2, 2, 1, 2])),
-        (variance, _exact_variance, np.array([0.1, -2.0, 1.3, 0.7])),
+        pytest.param(dirichlet_categorical, _exact_dirichlet, np.array([0, 2, 2, 1, 2]), marks=pytest.mark.slow),
+        pytest.param(variance, _exact_variance, np.array([0.1, -2.0, 1.3, 0.7]), marks=pytest.mark.slow),
     ],
 )
 def test_one_native_part_gives_the_evidence(
@@ -194,6 +195,7 @@ def test_float32(float32: None) -> None:
     assert book.bound() - before < 0.01  # the float32 run has found the fixed point to a hundredth of a nat
 
 
+@pytest.mark.slow
 def test_stream_of_an_exact_model_ends_where_a_run_does() -> None:
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(24, 2)), rng.normal(size=24)
@@ -211,6 +213,7 @@ def test_stream_of_an_exact_model_ends_where_a_run_does() -> None:
     assert same is state and (info.status == adfpp.Status.NOT_FINITE).all()
 
 
+@pytest.mark.slow
 def test_natural_gradient_steps_on_minibatches_settle_at_the_result_of_a_run() -> None:
     y = np.random.default_rng(3).normal(2.0, 0.5, 40)
     vmp = adfpp.VMP(models.normal, tol=1e-9)
@@ -244,6 +247,7 @@ def test_predictions_are_those_of_the_posterior() -> None:
     np.testing.assert_array_equal(given.draws, found.draws)
 
 
+@pytest.mark.slow
 def test_state_is_saved_pickled_exported_and_checked(tmp_path: Path) -> None:
     y = np.random.default_rng(3).normal(2.0, 0.5, 40)
     vmp = adfpp.VMP(models.normal)
@@ -268,6 +272,7 @@ def test_state_is_saved_pickled_exported_and_checked(tmp_path: Path) -> None:
         adfpp.check(vmp, short, y, progress_bar=False)
 
 
+@pytest.mark.slow
 def test_likelihood_of_rows_leaves_their_latents_out() -> None:
     """As for the density that check and ArviZ use: one row of a mixture, against the sum over its components."""
     y = models.clusters()
@@ -282,6 +287,7 @@ def test_likelihood_of_rows_leaves_their_latents_out() -> None:
     np.testing.assert_allclose(found.reshape(3, -1), exact, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_that_select_a_component_by_data_leave_the_components_in_one_part() -> None:
     """Twelve arms: the evidence is that of twelve Gamma-Poisson models, and the part has two points, not 2^12."""
 
