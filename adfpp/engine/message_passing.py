@@ -156,7 +156,7 @@ class LogJoint:
         def one(row: tuple[Sequence[jax.Array], jax.Array]) -> jax.Array:
             return row[1] * self.local_posterior(points, [*(a[None] for a in row[0]), *shared]).log_z
 
-        return jax.lax.map(one, (list(rows), weight), batch_size=self.batch)
+        return mapped(one, (list(rows), weight), self.batch)
 
     def global_bound(self, values: Sequence[Any], inputs: Sequence[jax.Array]) -> jax.Array:
         """The lower bound without rows: the expected log prior plus the entropies of the parts."""
@@ -248,20 +248,32 @@ def _count(joint: LogJoint, group: Group) -> int:
     return count * (len(signs_of(joint.numbers)) if group.local else 1)
 
 
+def mapped(f: Callable[[Any], Any], rows: Any, batch: int) -> Any:
+    """A pytree-valued function of each row, batch by batch.
+
+    It is as ``jax.lax.map``, which cannot join batches of arrays without elements.
+    """
+    length = jax.tree.leaves(rows)[0].shape[0]
+    batch = min(batch, length)
+    out = jax.lax.map(jax.vmap(f), jax.tree.map(lambda a: _cut(a, batch), rows))
+    return jax.tree.map(lambda a: a.reshape((a.shape[0] * batch, *a.shape[2:]))[:length], out)
+
+
+def _cut(a: jax.Array, batch: int) -> jax.Array:
+    """Rows as batches ``(count, batch, ...)``, with copies of the first row at the end."""
+    count = -(-a.shape[0] // batch)
+    extra = count * batch - a.shape[0]
+    filled = jnp.concatenate([a, jnp.broadcast_to(a[:1], (extra, *a.shape[1:]))]) if extra else a
+    return filled.reshape((count, batch, *a.shape[1:]))
+
+
 def _summed(f: Callable[[Any], Any], rows: Any, batch: int) -> Any:
     """The sum of a pytree-valued function over rows, batch by batch. The rows are padded with rows of weight 0."""
     arrays, weight, hint = rows
-    length = weight.shape[0]
-    batch = min(batch, length)
-    count = -(-length // batch)
-
-    def cut(a: jax.Array) -> jax.Array:
-        extra = count * batch - length
-        filled = jnp.concatenate([a, jnp.broadcast_to(a[:1], (extra, *a.shape[1:]))]) if extra else a
-        return filled.reshape((count, batch, *a.shape[1:]))
-
-    padded = jnp.concatenate([weight, jnp.zeros(count * batch - length, weight.dtype)]).reshape(count, batch)
-    pieces = ([cut(a) for a in arrays], padded, None if hint is None else cut(hint))
+    batch = min(batch, weight.shape[0])
+    extra = -weight.shape[0] % batch
+    padded = jnp.concatenate([weight, jnp.zeros(extra, weight.dtype)]).reshape(-1, batch)
+    pieces = ([_cut(a, batch) for a in arrays], padded, None if hint is None else _cut(hint, batch))
 
     def add(total: Any, piece: Any) -> tuple[Any, None]:
         each = jax.vmap(f)(piece)

@@ -22,6 +22,7 @@ from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
 from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.finite import Finite
 from adfpp.engine.families.product.gamma import Gamma, InverseGamma
+from adfpp.engine.families.product.wishart import Wishart
 from adfpp.model.arguments import ModelError
 from adfpp.model.elements import scalar_base
 from adfpp.model.latents import Latent
@@ -35,6 +36,7 @@ _SUPPORTS = {
     "lognormal": "positive numbers",
     "beta": "the unit interval",
     "dirichlet": "a simplex",
+    "wishart": "positive definite matrices",
     "bernoulli": "two values",
     "categorical": "finitely many values",
 }
@@ -78,8 +80,13 @@ def native_families(asked: Family | ByLatent, latents: Mapping[str, Outline]) ->
                 out[name] = natural
         elif wanted not in _GAUSSIAN:
             _refuse_support(latent, wanted)
+            if wanted == "wishart" and not isinstance(asked, Conjugate):
+                raise ModelError(
+                    f"family={{{name!r}: 'wishart'}} is for adfpp.VMP: a Wishart has no quadrature. Learn the model with "
+                    "adfpp.VMP, or leave the latent Gaussian in unconstrained space."
+                )
             if wanted != "lognormal":
-                size = latent.shape[-1] if wanted == "dirichlet" else 1
+                size = latent.shape[-1] if wanted in ("dirichlet", "wishart") else 1
                 out[name] = latent_family(wanted, size, None)  # pyright: ignore[reportArgumentType]
     return out
 
@@ -89,6 +96,8 @@ def _of_prior(latent: Outline) -> Exponential | None:
     prior = scalar_base(latent.fn)
     if isinstance(prior, dist.Dirichlet):
         return Dirichlet(latent.shape[-1])
+    if isinstance(prior, dist.Wishart):
+        return Wishart(latent.shape[-1])
     if isinstance(prior, dist.Uniform) and _bounds(prior.support) != (0.0, 1.0):
         return None
     return next((family for kinds, family in _CONJUGATE if isinstance(prior, kinds)), None)
@@ -123,6 +132,8 @@ def _refuse_support(latent: Outline, wanted: str) -> None:
         fits = False
     elif wanted == "dirichlet":
         fits = support is constraints.simplex
+    elif wanted == "wishart":
+        fits = support is constraints.positive_definite
     elif wanted == "beta":
         fits = support is constraints.unit_interval or _bounds(support) == (0.0, 1.0)
     else:

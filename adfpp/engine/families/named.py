@@ -12,6 +12,7 @@ from adfpp.engine.families.product.exponential import Exponential
 from adfpp.engine.families.product.field_split import Splitting
 from adfpp.engine.families.product.finite import Finite
 from adfpp.engine.families.product.gamma import Gamma, InverseGamma
+from adfpp.engine.families.product.wishart import Wishart
 from adfpp.engine.families.spherical import Spherical
 
 _GAUSSIAN: dict[str, Gaussian] = {"full": Full(), "diagonal": Diagonal(), "spherical": Spherical()}
@@ -27,6 +28,7 @@ LATENT_FAMILIES = (
     "categorical",
     *_NATIVE,
     "dirichlet",
+    "wishart",
 )
 
 
@@ -93,7 +95,7 @@ def latent_family(name: str, size: int, values: tuple[float, ...] | None) -> Exp
 
     Args:
         name: One of ``LATENT_FAMILIES``.
-        size: Length of the latent's event, for "dirichlet".
+        size: Length of the latent's event, for "dirichlet" and "wishart".
         values: The values of a discrete latent.
     """
     name = _ALIASES.get(name, name)
@@ -101,6 +103,8 @@ def latent_family(name: str, size: int, values: tuple[float, ...] | None) -> Exp
         return _GAUSSIAN[name]
     if name == "dirichlet":
         return Dirichlet(size)
+    if name == "wishart":
+        return Wishart(size)
     if name in ("bernoulli", "categorical"):
         assert values is not None
         return Finite(values)

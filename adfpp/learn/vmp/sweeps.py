@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from adfpp.engine.message_passing import Local, LogJoint
+from adfpp.engine.message_passing import Local, LogJoint, mapped
 from adfpp.model import Program
 
 _DRAWS = 256  # of the prior, whose quartiles only roughly place a random start
@@ -162,7 +162,7 @@ def local_posteriors(
     def of(row: tuple[jax.Array, ...]) -> Local:
         return joint.local_posterior(points, [*(a[None] for a in row), *shared], far)
 
-    return jax.lax.map(of, rows.arrays, batch_size=joint.batch)
+    return mapped(of, rows.arrays, joint.batch)
 
 
 def local_marginals(program: Program, found: Local) -> dict[str, Any]:
@@ -201,4 +201,4 @@ def row_status(
     def of(row: tuple[jax.Array, ...]) -> jax.Array:
         return model.row_status(both, [*(a[None] for a in row), *shared])
 
-    return jax.lax.map(of, arrays, batch_size=512)
+    return mapped(of, arrays, 512)

@@ -30,6 +30,14 @@ def linear(x: Any, y: Any = None) -> None:
         numpyro.sample("y", dist.Normal(x @ w + b, 0.7), obs=y)
 
 
+def precision_matrix(y: Any) -> None:
+    """A normal sample in the plane with known mean and unknown precision matrix."""
+    prior = dist.Wishart(5.0, rate_matrix=jnp.array([[2.0, 0.4], [0.4, 1.0]]))
+    p: Any = numpyro.sample("P", prior)
+    with numpyro.plate("rows", y.shape[0]):
+        numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(2), precision_matrix=p), obs=y)
+
+
 def mixture(y: Any, components: int = 3) -> None:
     """A mixture of spherical Gaussians with unknown weights, means and precisions."""
     weights: Any = numpyro.sample("weights", dist.Dirichlet(1.5 * jnp.ones(components)))

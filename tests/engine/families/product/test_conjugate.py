@@ -13,6 +13,7 @@ from adfpp.engine.families.product.conjugate import ConjugateComponents, Gaussia
 from adfpp.engine.families.product.dirichlet import Beta, Dirichlet
 from adfpp.engine.families.product.finite import Finite
 from adfpp.engine.families.product.gamma import Gamma, InverseGamma
+from adfpp.engine.families.product.wishart import Wishart
 
 MEMBERS: list[tuple[Any, np.ndarray]] = [
     (Gamma(), np.array([[0.5, 2.0], [300.0, 7.0], [1e6, 3.0]])),
@@ -20,6 +21,7 @@ MEMBERS: list[tuple[Any, np.ndarray]] = [
     (Beta(), np.array([[0.5, 2.0], [300.0, 7.0], [2e4, 3e4]])),
     (Dirichlet(3), np.array([[0.5, 2.0, 1.0], [300.0, 7.0, 0.1]])),
     (Finite((0.0, 1.0, 2.0)), np.array([[0.3, -1.0]])),
+    (Wishart(2), np.array([[1.2, 2.0, 0.5, 0.5, 1.0], [300.0, 7.0, -2.0, -2.0, 40.0]])),
 ]
 
 
@@ -57,6 +59,7 @@ def test_natural_parameters_are_read_at_any_probe(family: Any, eta: np.ndarray) 
         (InverseGamma(), [3.0, 2.0], stats.invgamma(3.0, scale=2.0)),
         (Beta(), [0.7, 2.0], stats.beta(0.7, 2.0)),
         (Dirichlet(3), [0.7, 2.0, 1.5], stats.dirichlet([0.7, 2.0, 1.5])),
+        (Wishart(2), [1.7, 2.0, 0.5, 0.5, 1.0], stats.wishart(3.4, np.linalg.inv([[4.0, 1.0], [1.0, 2.0]]))),
     ],
 )
 def test_entropies_are_those_of_scipy(family: Any, eta: list[float], exact: Any) -> None:
