@@ -82,8 +82,8 @@ def native_families(asked: Family | ByLatent, latents: Mapping[str, Outline]) ->
             _refuse_support(latent, wanted)
             if wanted == "wishart" and not isinstance(asked, Conjugate):
                 raise ModelError(
-                    f"family={{{name!r}: 'wishart'}} is for adfpp.VMP: a Wishart has no quadrature. Learn the model with "
-                    "adfpp.VMP, or leave the latent Gaussian in unconstrained space."
+                    f"family={{{name!r}: 'wishart'}} is for adfpp.VMP: a Wishart has no quadrature. Learn the model "
+                    "with adfpp.VMP, or leave the latent Gaussian in unconstrained space."
                 )
             if wanted != "lognormal":
                 size = latent.shape[-1] if wanted in ("dirichlet", "wishart") else 1

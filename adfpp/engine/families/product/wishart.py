@@ -21,8 +21,8 @@ _NODES = np.polynomial.legendre.leggauss(400)  # for the quantiles of elements t
 class Wishart(Exponential):
     """Wishart of shape a and rate matrix B, the Gamma of dimension d.
 
-    η = (a, B) with all d² elements of B, T = (log|P|, -P), base measure dP |P|^(-(d+1)/2). In the usual parameters it has
-    2a degrees of freedom and the scale matrix B⁻¹/2.
+    η = (a, B) with all d² elements of B, T = (log|P|, -P), base measure dP |P|^(-(d+1)/2). In the usual parameters it
+    has 2a degrees of freedom and the scale matrix B⁻¹/2.
 
     Attributes:
         size: Rows d of the matrix.
@@ -87,10 +87,8 @@ class Wishart(Exponential):
         """Cov(P_ij, P_kl) = a (V_ik V_jl + V_il V_jk) / 2 with V = B⁻¹."""
         v = _inverse(self._matrix(eta[..., 1:]))
         both = jnp.einsum("...ik,...jl->...ijkl", v, v)
-        full = (
-            0.5 * eta[..., :1, None] * (both + jnp.swapaxes(both, -1, -2)).reshape((*v.shape[:-2], self.dim, self.dim))
-        )
-        return full
+        both = both + jnp.swapaxes(both, -1, -2)
+        return 0.5 * eta[..., :1, None] * both.reshape((*v.shape[:-2], self.dim, self.dim))
 
     @override
     def shifted(self, eta: jax.Array, change: jax.Array) -> jax.Array:
@@ -222,8 +220,8 @@ def _element_quantile(a: float, v: np.ndarray, i: int, j: int, q: float) -> floa
     sd = np.sqrt(0.5 * (v[j, j] - v[i, j] ** 2 / v[i, i]) * diagonal)
     far = 40.0 * np.sqrt(0.5 * a * (v[i, j] ** 2 + v[i, i] * v[j, j]))
     centre = a * v[i, j]
-    return float(
-        optimize.brentq(
-            lambda at: 0.5 * weights @ special.ndtr((at - mean) / sd) - q, centre - far, centre + far, xtol=1e-12
-        )
-    )
+
+    def excess(at: float) -> float:
+        return float(0.5 * weights @ special.ndtr((at - mean) / sd)) - q
+
+    return optimize.brentq(excess, centre - far, centre + far, xtol=1e-12)  # pyright: ignore[reportReturnType]
