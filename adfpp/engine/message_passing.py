@@ -11,6 +11,7 @@ statistics of the other parts, its optimum has a closed form; it is computed ane
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -147,16 +148,16 @@ class LogJoint:
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def rows_bound(
-        self, values: Sequence[Any], rows: Sequence[jax.Array], shared: Sequence[jax.Array], weight: jax.Array
-    ) -> jax.Array:
-        """Each row's share of the lower bound, ``(n,)``, 0 for rows of weight 0."""
+    def local_posteriors(
+        self, values: Sequence[Any], rows: Sequence[jax.Array], shared: Sequence[jax.Array], far: ArrayLike = 0.0
+    ) -> Local:
+        """``local_posterior`` of rows ``(n, ...)``, with the rows along the leading axes."""
         points = self.points(values)
 
-        def one(row: tuple[Sequence[jax.Array], jax.Array]) -> jax.Array:
-            return row[1] * self.local_posterior(points, [*(a[None] for a in row[0]), *shared]).log_z
+        def of(row: Sequence[jax.Array]) -> Local:
+            return self.local_posterior(points, [*(a[None] for a in row), *shared], far)
 
-        return mapped(one, (list(rows), weight), self.batch)
+        return mapped(of, list(rows), self.batch)
 
     def global_bound(self, values: Sequence[Any], inputs: Sequence[jax.Array]) -> jax.Array:
         """The lower bound without rows: the expected log prior plus the entropies of the parts."""
@@ -170,7 +171,7 @@ class LogJoint:
         rows: Sequence[jax.Array],
         shared: Sequence[jax.Array],
         weight: jax.Array,
-        hint: jax.Array | None = None,
+        local: Local,
         far: ArrayLike = 0.0,
     ) -> jax.Array:
         """The message of rows to part k: what they add to its natural parameters.
@@ -181,7 +182,7 @@ class LogJoint:
             rows: Row arrays ``(n, ...)``.
             shared: Shared arrays.
             weight: ``(n,)`` how often a row counts.
-            hint: ``(n, C)`` log weights of the combinations of discrete values, to start from.
+            local: The approximations of the rows' local latents.
             far: Which probe is used, as in ``ConjugatePart.probe``.
         """
         part, fixed = self.parts[k], self.points(values)
@@ -189,19 +190,15 @@ class LogJoint:
             return jnp.zeros(part.numbers, weight.dtype)
         moment = part.probe(values[k], far)
 
-        def one(row: tuple[Sequence[jax.Array], jax.Array, jax.Array | None]) -> Any:
-            inputs = [*(a[None] for a in row[0]), *shared]
-            local = self.local_posterior(fixed, inputs, far)
-            if row[2] is not None:
-                local = local._replace(log_p=jax.nn.log_softmax(local.log_p + row[2]))
+        def value(moment: Any, rows: tuple[Sequence[jax.Array], jax.Array, Local]) -> jax.Array:
+            points = [*fixed[:k], part.points_of(moment), *fixed[k + 1 :]]
 
-            def value(moment: Any) -> jax.Array:
-                points = [*fixed[:k], part.points_of(moment), *fixed[k + 1 :]]
-                return self.row_value(points, local, inputs, k)
+            def one(row: Sequence[jax.Array], local: Local) -> jax.Array:
+                return self.row_value(points, local, [*(a[None] for a in row), *shared], k)
 
-            return jax.tree.map(lambda a: row[1] * a, jax.grad(value)(moment))
+            return rows[1] @ jax.vmap(one)(rows[0], rows[2])
 
-        slopes = _summed(one, (list(rows), weight, hint), self.batch)
+        slopes = _summed(partial(jax.grad(value), moment), (list(rows), weight, local), self.batch)
         return part.read(moment, slopes) - part.read(moment, jax.tree.map(jnp.zeros_like, slopes))
 
     def prior_message(
@@ -268,18 +265,17 @@ def _cut(a: jax.Array, batch: int) -> jax.Array:
 
 
 def _summed(f: Callable[[Any], Any], rows: Any, batch: int) -> Any:
-    """The sum of a pytree-valued function over rows, batch by batch. The rows are padded with rows of weight 0."""
-    arrays, weight, hint = rows
+    """The sum of a pytree-valued function of batches of rows. The rows are padded with rows of weight 0."""
+    arrays, weight, local = rows
     batch = min(batch, weight.shape[0])
     extra = -weight.shape[0] % batch
     padded = jnp.concatenate([weight, jnp.zeros(extra, weight.dtype)]).reshape(-1, batch)
-    pieces = ([_cut(a, batch) for a in arrays], padded, None if hint is None else _cut(hint, batch))
+    pieces = (*jax.tree.map(lambda a: _cut(a, batch), (arrays,)), padded, jax.tree.map(lambda a: _cut(a, batch), local))
 
     def add(total: Any, piece: Any) -> tuple[Any, None]:
-        each = jax.vmap(f)(piece)
-        return jax.tree.map(lambda t, a: t + jnp.sum(a, 0), total, each), None
+        return jax.tree.map(jnp.add, total, f(piece)), None
 
-    shapes = jax.eval_shape(f, jax.tree.map(lambda a: a[0, 0], pieces))
+    shapes = jax.eval_shape(f, jax.tree.map(lambda a: a[0], pieces))
     start = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     return jax.lax.scan(add, start, pieces)[0]
 

@@ -32,7 +32,7 @@ from adfpp.model.latents import Latent
 from adfpp.model.local import LocalLatent, prior_elements
 from adfpp.model.observations import RowModel, possible_where_masked
 from adfpp.model.priors.density import ModelPrior
-from adfpp.model.visit import Visit
+from adfpp.model.visit import Visit, quiet
 
 MOST_COMBINATIONS = 256  # of the values of a row's discrete latents
 _MOST_NUMBERS = 255  # of a Gaussian block: its points are as many
@@ -56,8 +56,12 @@ class Terms:
         return sum(latent.size for latent in self.row_model.latents)
 
     def prior(self, theta: jax.Array, discrete: jax.Array, inputs: Sequence[ArrayLike]) -> list[jax.Array]:
-        """The log priors of the shared latents in the coordinates of θ, and the terms of the prior."""
-        return self.prior_model.logs(theta, *inputs)
+        """The log priors of the shared latents in the coordinates of θ, and the terms of the prior.
+
+        NumPyro does not look whether θ is in the support: the points of a part need not be.
+        """
+        with quiet():
+            return self.prior_model.logs(theta, *inputs)
 
     def observations(
         self, theta: jax.ShapeDtypeStruct, discrete: np.ndarray, inputs: Sequence[jax.ShapeDtypeStruct]
@@ -82,6 +86,10 @@ class Terms:
 
     def row(self, theta: jax.Array, discrete: jax.Array, inputs: Sequence[ArrayLike]) -> list[jax.Array]:
         """The log-densities of a row's observations, masked elements as 0, and the log priors of its local latents."""
+        with quiet():
+            return self._row(theta, discrete, inputs)
+
+    def _row(self, theta: jax.Array, discrete: jax.Array, inputs: Sequence[ArrayLike]) -> list[jax.Array]:
         local, seen = self.row_model.local, self._seen(theta, discrete, inputs)
         logs = []
         for observed in seen.observations.values():

@@ -50,7 +50,7 @@ def test_messages_are_natural_parameters() -> None:
     model, y = joint(False), np.array([1.0, 2.5, -0.3])
     value = model.parts[0].initial(np.array([0.2]), np.array([0.7]), float)
     rows, weight = [jnp.asarray(y)], jnp.array([1.0, 2.0, 0.0])
-    message = model.message(0, [value], rows, [], weight)
+    message = model.message(0, [value], rows, [], weight, model.local_posteriors([value], rows, []))
     residual = y - (y - 0.2) / 2.0  # y minus the mean of z
     np.testing.assert_allclose(message, np.array([residual @ [1, 2, 0], 3.0]), rtol=1e-11)
     np.testing.assert_allclose(model.prior_message(0, [value], []), [0.0, 0.25], rtol=1e-11, atol=1e-13)
@@ -60,7 +60,7 @@ def test_messages_are_natural_parameters() -> None:
 def test_bound_is_the_evidence_minus_a_divergence() -> None:
     model = joint(False)
     value = model.parts[0].initial(np.array([0.2]), np.array([0.7]), float)
-    bound = jnp.sum(model.rows_bound([value], [jnp.array([1.4])], [], jnp.ones(1))) + model.global_bound([value], [])
+    bound = model.local_posteriors([value], [jnp.array([1.4])], []).log_z[0] + model.global_bound([value], [])
     # E log N(y; mu, 2) with the optimal z given E mu: mean field, z ~ N((y - .2)/2, 1/2)
     z, v = 0.6, 0.5
     exact = -0.5 * (np.log(2 * np.pi) + (1.4 - 0.2 - z) ** 2 + 0.49 + v)
@@ -74,15 +74,21 @@ def test_batches_of_rows_do_not_change_the_sum(monkeypatch: Any) -> None:
     model = joint(True)
     value = model.parts[0].initial(np.array([0.2]), np.array([0.7]), float)
     rows, weight = [jnp.linspace(-2.0, 5.0, 21)], jnp.linspace(0.0, 1.0, 21)
-    once = model.message(0, [value], rows, [], weight)
+    local = model.local_posteriors([value], rows, [])
+    once = model.message(0, [value], rows, [], weight, local)
     monkeypatch.setattr(LogJoint, "batch", property(lambda _: 8))
-    np.testing.assert_allclose(model.message(0, [value], rows, [], weight), once, rtol=1e-12)
+    for a, b in zip(model.local_posteriors([value], rows, []), local, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_allclose(model.message(0, [value], rows, [], weight, local), once, rtol=1e-12)
 
 
-def test_hint_of_a_start_decides_the_discrete_value_of_a_row() -> None:
+def test_message_is_weighted_by_the_discrete_values_of_a_row() -> None:
     value = joint(False).parts[0].initial(np.array([0.2]), np.array([0.7]), float)
     rows, weight = [jnp.array([1.0, 2.5])], jnp.ones(2)
-    without = joint(False).message(0, [value], rows, [], weight)
-    hint = jnp.array([[0.0, -jnp.inf], [0.0, -jnp.inf]])  # both rows belong to the first value, which is 0
-    np.testing.assert_allclose(joint(True).message(0, [value], rows, [], weight, hint), without, rtol=1e-12)
-    assert abs(float(joint(True).message(0, [value], rows, [], weight)[0]) - float(without[0])) > 0.1
+    one, two = joint(False), joint(True)
+    without = one.message(0, [value], rows, [], weight, one.local_posteriors([value], rows, []))
+    local = two.local_posteriors([value], rows, [])
+    both = two.message(0, [value], rows, [], weight, local)
+    first = local._replace(log_p=jnp.array([[0.0, -jnp.inf], [0.0, -jnp.inf]]))  # the first value is 0
+    np.testing.assert_allclose(two.message(0, [value], rows, [], weight, first), without, rtol=1e-12)
+    assert abs(float(both[0]) - float(without[0])) > 0.1

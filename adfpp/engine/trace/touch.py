@@ -27,6 +27,8 @@ from adfpp.engine.trace.tracing import Trace, known_value
 
 Mask = Bool[np.ndarray, "..."]
 
+_MOST_POSITIONS = 2**24  # float32 stores them exactly
+
 
 def _broadcast(a: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int], **_: object) -> np.ndarray:
     lengths = dict(zip(broadcast_dimensions, a.shape, strict=True))
@@ -115,9 +117,11 @@ def _operand_masks(equation: Equation, wanted: Sequence[Mask | None], trace: Tra
         return _product_masks(equation, shapes, out)
     if name in ELEMENTWISE and all(len(s) in (0, out.ndim) for s in shapes):
         return [_before_broadcast(out, s) for s in shapes]
-    if name == "triangular_solve" and out.ndim == 2:  # each column of the right-hand side has its own solution
-        axis = 0 if equation.params["left_side"] else 1
-        return [everything[0], np.broadcast_to(out.any(axis, keepdims=True), out.shape)]
+    if name == "triangular_solve":  # each column of the right-hand side has its own solution
+        axis = -2 if equation.params["left_side"] else -1
+        return [_of_matrices(out, shapes[0]), np.broadcast_to(out.any(axis, keepdims=True), out.shape)]
+    if name == "cholesky":
+        return [_of_matrices(out, shapes[0])]
     if name == "stack":
         return list(np.moveaxis(out, equation.params["axis"], 0))
     selected = _selected_mask(equation, shapes[0], out, trace) if name in ("gather", "dynamic_slice") else None
@@ -142,16 +146,21 @@ def _before_broadcast(out: Mask, shape: tuple[int, ...]) -> Mask:
     return np.asarray(out.any(axis=broadcast, keepdims=True))
 
 
+def _of_matrices(out: Mask, shape: tuple[int, ...]) -> Mask:
+    """Needed matrices of an array of matrices, whose leading axes are those of the output."""
+    return np.broadcast_to(out.any((-2, -1), keepdims=True), shape)
+
+
 def _selected_mask(equation: Equation, shape: tuple[int, ...], out: Mask, trace: Trace) -> Mask | None:
     """Needed elements of the operand of a selection whose indices are known; None if they are not."""
     indices = [known_value(trace, v) for v in equation.invars[1:]]
-    if any(i is None for i in indices):
+    if any(i is None for i in indices) or math.prod(shape) > _MOST_POSITIONS:
         return None
     with evaluated():
-        positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+        positions = jnp.arange(math.prod(shape), dtype=jnp.float32).reshape(shape)
         chosen = np.asarray(bind(equation, [positions, *(jnp.asarray(i) for i in indices)])[0])[out]
     needed = np.zeros(shape, bool)
-    needed.reshape(-1)[chosen[(chosen >= 0) & (chosen < needed.size)]] = True  # beyond the end, a gather fills in
+    needed.reshape(-1)[chosen[~np.isnan(chosen)].astype(int)] = True  # beyond the end, a gather fills in NaN
     return needed
 
 

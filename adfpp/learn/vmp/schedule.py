@@ -73,7 +73,7 @@ class Problem:
         combinations = len(self.joint.combinations)
         if hint is None and combinations > 1:
             hint = np.zeros((len(rows.weight), combinations), self.program.dtype)
-        compiled = self.program.compiled(sweeps.sweep)
+        compiled = self.program.compiled(sweeps.sweep, effort="light")
         before = values if previous is None else previous
         where, probe = (np.asarray(a, self.program.dtype) for a in (beyond, far))
         return compiled(values, before, where, rows, list(self.shared), self.absorbed, hint, probe)

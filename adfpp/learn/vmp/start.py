@@ -24,7 +24,9 @@ def initial_values(program: Program, shared: Sequence[ArrayLike], rng_key: jax.A
     Gaussian means get random numbers, so that latents that the model does not tell apart have different means. Where
     the prior is wider than 1, the numbers have a standard deviation of 1.
     """
-    low, middle, high = np.nan_to_num(np.asarray(program.compiled(sweeps.quartiles)(list(shared)), float))
+    low, middle, high = np.nan_to_num(
+        np.asarray(program.compiled(sweeps.quartiles, effort="least")(list(shared)), float)
+    )
     noise = np.asarray(jax.random.normal(rng_key, (program.size,)), float)
     out = []
     for part in sweeps.joint_of(program).parts:

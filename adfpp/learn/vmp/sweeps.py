@@ -68,7 +68,7 @@ def sweep(
     hint: jax.Array | None,
     far: ArrayLike,
 ) -> Swept:
-    """Updates every part once, each given the latest values of the others, and computes the bound.
+    """Updates the local latents of all rows and then every part once, each given the latest values of the others.
 
     Args:
         program: The program.
@@ -81,12 +81,18 @@ def sweep(
         absorbed: For each part, what other rows have added to its natural parameters.
         hint: ``(n, C)`` log weights of the combinations of a row's discrete values, to start from.
         far: Which probe is used; it makes no difference in a conjugate model.
+
+    Returns:
+        The new values, and the lower bound with the best local latents.
     """
     joint, inputs = joint_of(program), program.prior_inputs(shared)
     values = _extrapolated(joint, values, previous, beyond)
+    local = joint.local_posteriors(values, rows.arrays, shared, far)
+    if hint is not None:
+        local = local._replace(log_p=jax.nn.log_softmax(local.log_p + hint, -1))
     messages, proper = [], []
     for k, part in enumerate(joint.parts):
-        message = joint.message(k, values, rows.arrays, shared, rows.weight, hint, far)
+        message = joint.message(k, values, rows.arrays, shared, rows.weight, local, far)
         natural = joint.prior_message(k, values, inputs, far) + absorbed[k] + message
         new, good = part.from_natural(natural)
         good &= jnp.all(jnp.isfinite(natural)) & part.proper(new)
@@ -94,7 +100,7 @@ def sweep(
         values = (*values[:k], kept, *values[k + 1 :])
         messages.append(message)
         proper.append(good)
-    log_z = joint.rows_bound(values, rows.arrays, shared, rows.weight)
+    log_z = _log_z(joint, values, rows, shared)
     return Swept(values, tuple(messages), _bound(joint, values, log_z, absorbed, inputs), log_z, jnp.stack(proper))
 
 
@@ -109,12 +115,17 @@ def _extrapolated(joint: LogJoint, values: Values, previous: Values, beyond: jax
     return jax.tree.map(lambda a, b: jnp.where(good, a, b), tuple(moved), tuple(values))
 
 
+def _log_z(joint: LogJoint, values: Values, rows: Rows, shared: Sequence[jax.Array]) -> jax.Array:
+    """Each row's share of the lower bound, ``(n,)``, 0 for rows of weight 0."""
+    return jnp.where(rows.weight > 0, rows.weight * joint.local_posteriors(values, rows.arrays, shared).log_z, 0.0)
+
+
 def bound(
     program: Program, values: Values, rows: Rows, shared: Sequence[jax.Array], absorbed: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """The lower bound, and each row's share of it ``(n,)``. The arguments are those of ``sweep``."""
     joint = joint_of(program)
-    log_z = joint.rows_bound(values, rows.arrays, shared, rows.weight)
+    log_z = _log_z(joint, values, rows, shared)
     return _bound(joint, values, log_z, absorbed, program.prior_inputs(shared)), log_z
 
 
@@ -138,11 +149,11 @@ def messages(
     If the log joint is linear in the statistics of each part, they do not depend on the probe.
     """
     joint, inputs = joint_of(program), program.prior_inputs(shared)
+    found = joint.local_posteriors(values, rows.arrays, shared, far)
     out = []
     for k in range(len(joint.parts)):
-        message = joint.message(k, values, rows.arrays, shared, rows.weight, None, far)
+        message = joint.message(k, values, rows.arrays, shared, rows.weight, found, far)
         out.append(joint.prior_message(k, values, inputs, far) + message)
-    found = local_posteriors(program, values, rows, shared, far)
     return [*out, jnp.concatenate([jnp.ravel(a) for a in found])]
 
 
@@ -156,13 +167,7 @@ def local_posteriors(
     program: Program, values: Values, rows: Rows, shared: Sequence[jax.Array], far: ArrayLike = 0.0
 ) -> Local:
     """The local latents of each row, with the rows along the leading axes."""
-    joint = joint_of(program)
-    points = joint.points(values)
-
-    def of(row: tuple[jax.Array, ...]) -> Local:
-        return joint.local_posterior(points, [*(a[None] for a in row), *shared], far)
-
-    return mapped(of, rows.arrays, joint.batch)
+    return joint_of(program).local_posteriors(values, rows.arrays, shared, far)
 
 
 def local_marginals(program: Program, found: Local) -> dict[str, Any]:

@@ -352,7 +352,7 @@ class VMP(Learner):
         program = call.program
         arrays = tuple(jnp.asarray(a) for a in call.rows)
         theta = _belief(program, values).mean
-        status = np.asarray(program.compiled(sweeps.row_status)(theta, arrays, list(call.shared)))
+        status = np.asarray(program.compiled(sweeps.row_status, effort="light")(theta, arrays, list(call.shared)))
         good = status == Status.OK
         if not good.any():
             return status
@@ -368,7 +368,7 @@ class VMP(Learner):
         """How far the log joint is from being linear in each part and in the local latents, with some rows."""
         chosen = np.flatnonzero(np.asarray(rows.weight))[:_PROBED]
         some = sweeps.Rows(tuple(a[chosen] for a in rows.arrays), rows.weight[chosen])
-        read = program.compiled(sweeps.messages)
+        read = program.compiled(sweeps.messages, effort="least")
         near, far = (read(values, some, list(shared), np.asarray(which, program.dtype)) for which in (0.0, 1.0))
         return np.array([float(sweeps.apart(a, b)) for a, b in zip(near, far, strict=True)])
 

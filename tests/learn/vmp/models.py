@@ -124,12 +124,11 @@ class TextbookMixture:
         return np.exp(logits - logsumexp(logits, 1, keepdims=True))
 
     def sweep(self) -> float:
-        """Updates weights, means and precisions, each after new responsibilities; returns the lower bound."""
-        self.alpha = 1.5 + self.shares().sum(0)
+        """Updates responsibilities, weights, means and precisions; returns the lower bound."""
         r, tau = self.shares(), (self.shape / self.rate)[:, None]
+        self.alpha = 1.5 + r.sum(0)
         precision = 0.01 + tau * r.sum(0)[:, None]
         self.mean, self.variance = tau * (r.T @ self.y) / precision, (1.0 / precision) * np.ones((1, 2))
-        r = self.shares()
         square = ((self.y[:, None] - self.mean) ** 2 + self.variance).sum(-1)
         self.shape, self.rate = 2.0 + r.sum(0) * self.y.shape[1] / 2, 3.0 + 0.5 * (r * square).sum(0)
         return self.bound()
@@ -168,16 +167,15 @@ class TextbookFactors:
         return z, total
 
     def sweep(self) -> None:
-        """Updates alpha, the rows of (W, mu), and tau, each after the factors z."""
+        """Updates the factors z, alpha, the rows of (W, mu), and tau."""
+        z, total = self.moments()
         square = self.mean[:, :2] ** 2 + np.diagonal(self.covariance, axis1=1, axis2=2)[:, :2]
         d = len(self.mean)
         self.alpha = (1.0 + d / 2) * np.ones(2), 1.0 + 0.5 * square.sum(0)
-        z, total = self.moments()
         tau = self.tau[0] / self.tau[1]
         prior = np.diag([*(self.alpha[0] / self.alpha[1]), 0.01])
         self.covariance = np.linalg.inv(prior + tau[:, None, None] * total)
         self.mean = np.einsum("jkl,nl,nj,j->jk", self.covariance, z, self.y, tau)
-        z, total = self.moments()
         second = self.covariance + self.mean[:, :, None] * self.mean[:, None]
         square = (self.y**2).sum(0) - 2 * np.einsum("nj,nk,jk->j", self.y, z, self.mean)
         square += np.einsum("kl,jkl->j", total, second)

@@ -173,7 +173,7 @@ def test_families_that_do_not_fit_are_refused(prior: Any, family: Any, message: 
 
 def test_unknown_names_and_schedules_are_refused() -> None:
     with pytest.raises(ValueError, match="may be one of"):
-        adfpp.ADF(linear.model, family={"w": "wishart"})
+        adfpp.ADF(linear.model, family={"w": "poisson"})
     data, _ = ising_perceptron.simulate(KEY, 5)
     with pytest.raises(ModelError, match="in sequence"):
         adfpp.EP(ising_perceptron.model, schedule="parallel").init(KEY, **data)
