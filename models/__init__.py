@@ -46,6 +46,16 @@ PRODUCTS = ("unknown_noise", "zero_inflated", "mixture_weights")
 # Their rows depend on nearly all latents without a small affine field, so their moments are computed by Monte Carlo.
 NETWORKS = ("network",)
 
+# All of their latents have conjugate priors, and most of them have rows with latents of their own.
+CONJUGATE = (
+    "mixture_of_gaussians",
+    "ppca",
+    "factor_analysis",
+    "local_factor_analysis",
+    "lda",
+    "bayesian_linear_ard",
+)
+
 Array = jax.Array | np.ndarray
 
 

@@ -49,14 +49,12 @@ class Starts:
         rng_key: The key of the starts.
         count: How many starts there are; 0 to continue from ``values``.
         values: The values of the first start.
-        residual: How much a sweep depends on the probes at which messages are read.
     """
 
     problem: Problem
     rng_key: jax.Array
     count: int
     values: sweeps.Values
-    residual: float = 0.0
 
     def best(self) -> tuple[Current, list[float]]:
         """The start with the highest bound after some sweeps, and the bounds of all of them."""

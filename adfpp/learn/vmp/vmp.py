@@ -223,7 +223,7 @@ class VMP(Learner):
         nothing = _nothing(program)
         with Progress(progress_bar, "nats") as progress:
             problem = Problem(program, rows, call.shared, nothing, self._tol(program), progress)
-            self._refuse_not_conjugate(problem, values)
+            residual = self._refuse_not_conjugate(problem, values)
             starts = Starts(problem, rng_key, self._starts(program) if given is None else 0, values)
             current, reached = starts.best()
             limits = Limits(problem.tol, self.max_sweeps)
@@ -238,7 +238,7 @@ class VMP(Learner):
             status,
             np.zeros(len(status), program.dtype),
             np.array(reached),
-            starts.residual,
+            residual,
         )
         if not converged and not history.interrupted:
             warnings.warn(_not_converged(info, self.tol), NotConverged, stacklevel=2)
@@ -372,11 +372,15 @@ class VMP(Learner):
         near, far = (read(values, some, list(shared), np.asarray(which, program.dtype)) for which in (0.0, 1.0))
         return np.array([float(sweeps.apart(a, b)) for a, b in zip(near, far, strict=True)])
 
-    def _refuse_not_conjugate(self, problem: Problem, values: sweeps.Values) -> None:
-        """Raises if a sweep depends on the probes at which messages are read, and names the latents."""
+    def _refuse_not_conjugate(self, problem: Problem, values: sweeps.Values) -> float:
+        """How much a sweep depends on the probes at which messages are read; raises if this is no rounding error.
+
+        Raises:
+            ModelError: It names the latents in which the model is not conjugate.
+        """
         residual = problem.residual(values)
         if residual <= _limit(problem.program):
-            return
+            return residual
         found = self._residuals(problem.program, values, problem.rows, problem.shared)
         wrong = [
             ", ".join(part.names)
