@@ -70,6 +70,7 @@ def test_bound_is_the_evidence_minus_a_divergence() -> None:
     assert float(bound) < stats.norm.logpdf(1.4, 0.0, np.sqrt(6.0))
 
 
+@pytest.mark.slow
 def test_batches_of_rows_do_not_change_the_sum(monkeypatch: Any) -> None:
     model = joint(True)
     value = model.parts[0].initial(np.array([0.2]), np.array([0.7]), float)
@@ -82,6 +83,7 @@ def test_batches_of_rows_do_not_change_the_sum(monkeypatch: Any) -> None:
     np.testing.assert_allclose(model.message(0, [value], rows, [], weight, local), once, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_message_is_weighted_by_the_discrete_values_of_a_row() -> None:
     value = joint(False).parts[0].initial(np.array([0.2]), np.array([0.7]), float)
     rows, weight = [jnp.array([1.0, 2.5])], jnp.ones(2)

@@ -16,7 +16,8 @@ from tests import models
 KEY = jax.random.key(0)
 
 
-@pytest.mark.parametrize("learner", [adfpp.ADF, pytest.param(adfpp.EP, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", [adfpp.ADF, adfpp.EP])
 def test_a_forgotten_program_frees_what_was_compiled_for_it(monkeypatch: pytest.MonkeyPatch, learner: Any) -> None:
     """A process that makes many models would run out of memory maps, and Linux ends it."""
     monkeypatch.setattr(session, "_PROGRAMS", programs.Programs())

@@ -56,6 +56,7 @@ def test_mixture_follows_the_textbook_sweep_by_sweep() -> None:
     assert np.all(np.diff(bounds) > -1e-9)
 
 
+@pytest.mark.slow
 def test_factor_analysis_follows_the_textbook_sweep_by_sweep() -> None:
     y = models.factors()
     vmp = adfpp.VMP(models.factor_analysis)

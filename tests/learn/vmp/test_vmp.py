@@ -142,6 +142,7 @@ def test_principal_components_tend_to_maximum_likelihood() -> None:
     np.testing.assert_allclose(1.0 / mean["tau"], noise, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_rows_with_nan_are_refused_and_counted() -> None:
     y = np.random.default_rng(3).normal(2.0, 0.5, 40)
     vmp = adfpp.VMP(models.normal, tol=1e-9)
@@ -232,6 +233,7 @@ def test_natural_gradient_steps_on_minibatches_settle_at_the_result_of_a_run() -
         vmp.update(state, y[:20], total=3)
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_posterior() -> None:
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(24, 2)), rng.normal(size=24)

@@ -15,7 +15,7 @@ from adfpp.model import ModelError
 from models import ising_perceptron, linear, unknown_noise
 from tests.engine.families.product.common import CONJUGATE, KEY, bernoulli, folded, plate, signs
 
-SLOWER = ("binomial", "waiting", "die", "variance")  # like the coin, and like the counts
+SLOWER = ("binomial", "waiting", "die", "variance", "counts")  # like the coin
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOWER else []) for n in CONJUGATE])

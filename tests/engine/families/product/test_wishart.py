@@ -53,6 +53,7 @@ def test_members_are_found_from_their_expected_statistics(factor: float) -> None
     assert not bool(FAMILY.proper(-ETA))
 
 
+@pytest.mark.slow
 def test_evidence_of_a_precision_matrix_is_exact() -> None:
     y = np.random.default_rng(0).normal(size=(40, 2)) @ np.array([[1.0, 0.5], [0.0, 0.7]])
     learner = adfpp.VMP(models.precision_matrix)
